@@ -1,0 +1,68 @@
+"""A Target is data: what a device offers, from which tiles, layouts and instructions are chosen.
+
+Not for detecting a device (backends) nor for instruction text (codegen/render).
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from minivt import dtypes
+from minivt.dtypes import DType
+
+
+@dataclass(frozen=True)
+class MatrixInstruction:
+    """acc[m, n] += a[m, k] * b[k, n] in one instruction, or in one register tile of plain vector arithmetic.
+
+    name: what the renderer calls it; layouts of the fragments are in codegen/layout.py under the same name.
+    group: threads that issue it together. a_space, b_space: where operands may live.
+    """
+    name: str
+    m: int
+    n: int
+    k: int
+    a: DType
+    b: DType
+    acc: DType
+    group: int = 1
+    a_space: tuple[str, ...] = ("fragment",)
+    b_space: tuple[str, ...] = ("fragment",)
+
+
+@dataclass(frozen=True)
+class Target:
+    """One kind of device.
+
+    kind: 'cpu' or 'gpu'. vector_bytes: widest register or load of one thread. registers: of that width.
+    shared_bytes: memory of one block that is as fast as cache (GPU shared memory; half of a CPU core's L2).
+    accumulator_bytes: the largest accumulator tile of one block. group: threads that run in lockstep (1 on CPU).
+    units: blocks that run at the same time. features: names that renderer and compiler understand.
+    """
+    name: str
+    kind: str
+    vector_bytes: int
+    registers: int
+    shared_bytes: int
+    accumulator_bytes: int
+    group: int
+    units: int
+    features: tuple[str, ...] = ()
+    matrix: tuple[MatrixInstruction, ...] = ()
+
+
+def cpu_target(vector_bytes: int, registers: int, l2_bytes: int, units: int, features: tuple[str, ...]) -> Target:
+    """A CPU core of the given register file; its register tile leaves room for the operands.
+
+    The tile is rows x 2 vectors: 8 rows on 32 registers, 4 on 16; enough independent sums to hide the latency of a
+    fused multiply-add (4 cycles on 2 units) with few loads.
+    """
+    lanes = vector_bytes // 4
+    rows = 8 if registers >= 32 else 4
+    tile = MatrixInstruction("fma", rows, 2 * lanes, 1, dtypes.float32, dtypes.float32, dtypes.float32)
+    return Target("cpu", "cpu", vector_bytes, registers, l2_bytes // 2, l2_bytes // 4, 1, units, features, (tile,))
+
+
+SM_90A = Target("sm_90a", "gpu", 16, 65536, 227 * 1024, 256 * 128 * 4, 32, 132,
+                ("tma", "mbarrier", "setmaxnreg", "wgmma"),
+                tuple(MatrixInstruction("wgmma", 64, n, 16, t, t, dtypes.float32, 128, ("shared", "fragment"), ("shared",))
+                      for t in (dtypes.bfloat16, dtypes.float16) for n in (256, 128, 64, 32, 16, 8)))
