@@ -55,7 +55,7 @@ def as_dtype(value) -> DType:
     """A DType from a DType, a name, a Python type or a NumPy type; DTypeError for anything else."""
     if isinstance(value, DType):
         return value
-    if value in (bool, int, float):
+    if isinstance(value, type) and value in (bool, int, float):
         return {bool: bool_, int: int64, float: float32}[value]
     name = value if isinstance(value, str) else None
     if name is None:
@@ -70,11 +70,12 @@ def as_dtype(value) -> DType:
 
 def float_to_bfloat16(values: np.ndarray) -> np.ndarray:
     """Round float32 to bfloat16 bits (uint16), to nearest even; a NaN stays a quiet NaN."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
+    bits = np.asarray(values, np.float32).view(np.uint32)
+    with np.errstate(over="ignore"):
+        rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
     return np.where(np.isnan(values), (bits >> 16) | 0x40, rounded).astype(np.uint16)
 
 
 def bfloat16_to_float(bits: np.ndarray) -> np.ndarray:
     """Widen bfloat16 bits (uint16) to float32, exactly."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)
+    return (np.asarray(bits).astype(np.uint32) << np.uint32(16)).view(np.float32)

@@ -9,6 +9,7 @@ A shape rule takes the input shapes and the node's argument; sizes are ints or b
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 from typing import Callable
 
 from minivt import dtypes
@@ -40,7 +41,10 @@ def primitive(name: str, **row) -> Op:
 
 # --- shape rules -----------------------------------------------------------------------------------------------------
 
-def _from_arg(shapes, arg):
+def _reshaped(shapes, arg):
+    sizes = (*shapes[0], *arg)
+    if all(isinstance(s, int) for s in sizes) and prod(shapes[0]) != prod(arg):
+        raise ShapeError(f"reshape: {shapes[0]} holds {prod(shapes[0])} elements, {tuple(arg)} asks {prod(arg)}")
     return tuple(arg)
 
 
@@ -94,6 +98,12 @@ def _condition(types, arg):
     return same_as(1)(types, arg)
 
 
+def _same_size(types, arg):
+    if types[0].itemsize != arg.itemsize:
+        raise DTypeError(f"bitcast: {types[0]} has {types[0].itemsize} bytes and {arg} has {arg.itemsize}; sizes must agree")
+    return arg
+
+
 def _first(types, arg):
     return types[0]
 
@@ -110,7 +120,7 @@ ARANGE = primitive("ARANGE", group="source", arg="the length n",
 
 # --- movement: no arithmetic, only another way to index -------------------------------------------------------------
 RESHAPE = primitive("RESHAPE", group="movement", inputs=("x",), arg="the new shape",
-    meaning="the same elements in row-major order under another shape", shape=_from_arg, dtype=_first)
+    meaning="the same elements in row-major order under another shape", shape=_reshaped, dtype=_first)
 PERMUTE = primitive("PERMUTE", group="movement", inputs=("x",), arg="the order of axes",
     meaning="axis a of the result is axis order[a] of x", shape=_permuted, dtype=_first)
 EXPAND = primitive("EXPAND", group="movement", inputs=("x",), arg="the new shape",
@@ -140,7 +150,7 @@ TRUNC = _elementwise("TRUNC", ("x",), "x without its fraction, towards zero", sa
 CAST = _elementwise("CAST", ("x",), "the nearest value of another dtype; floats to integers truncate",
                     lambda t, a: a, arg="the new dtype")
 BITCAST = _elementwise("BITCAST", ("x",), "the same bits read as another dtype of the same size",
-                       lambda t, a: a, arg="the new dtype")
+                       _same_size, arg="the new dtype")
 ADD = _elementwise("ADD", ("x", "y"), "x + y; integers wrap; bools or", same_as(0))
 MUL = _elementwise("MUL", ("x", "y"), "x * y; integers wrap; bools and", same_as(0))
 DIV = _elementwise("DIV", ("x", "y"), "x / y in floats", same_as(0, "f"))

@@ -7,11 +7,14 @@ positive. Not for floats or for values of tensors.
 """
 from __future__ import annotations
 
-from functools import lru_cache
+import hashlib
+from functools import lru_cache, wraps
 from math import gcd
+from typing import Callable
+from weakref import WeakKeyDictionary
 
 from minivt import dtypes, ops
-from minivt.graph import Node, const, node
+from minivt.graph import Node, const, node, toposort
 from minivt.ops import Op
 
 AXIS = Op("AXIS", group="index", arg="(id, size, kind)",
@@ -46,9 +49,25 @@ TRUE, FALSE = const(True, dtypes.bool_), const(False, dtypes.bool_)
 ZERO = as_index(0)
 
 
+def per_node(rule: Callable) -> Callable:
+    """A rule over nodes, kept for each while it lives; sources come first, so that the rule never goes deep."""
+    known: WeakKeyDictionary = WeakKeyDictionary()
+
+    @wraps(rule)
+    def look_up(value: Node):
+        found = known.get(value)
+        if found is None:
+            for current in toposort(value, enter=lambda n: n not in known):
+                if current not in known:
+                    known[current] = rule(current)
+            found = known[value]
+        return found
+    return look_up
+
+
 # --- bounds ----------------------------------------------------------------------------------------------------------
 
-@lru_cache(maxsize=1 << 16)
+@per_node
 def bounds(value: Node) -> tuple[int, int]:
     """The lowest and highest value that the expression can take, as far as intervals tell."""
     op, src = value.op, value.src
@@ -98,22 +117,21 @@ def _clamp(value: int) -> int:
 @lru_cache(maxsize=1 << 16)
 def linear(value: Node) -> tuple[tuple[tuple[Node, int], ...], int]:
     """The expression as ((atom, coefficient), ...) and a constant."""
-    if value.op is ops.CONST:
-        return (), value.arg
-    if value.op is ops.ADD:
-        terms: dict[Node, int] = {}
-        constant = 0
-        for part in value.src:
-            part_terms, part_constant = linear(part)
-            constant += part_constant
-            for atom, coefficient in part_terms:
-                terms[atom] = terms.get(atom, 0) + coefficient
-        return tuple(terms.items()), constant
-    if value.op is ops.MUL and value.src[1].op is ops.CONST:
-        inner, constant = linear(value.src[0])
-        factor = value.src[1].arg
-        return tuple((a, c * factor) for a, c in inner), constant * factor
-    return ((value, 1),), 0
+    order = toposort(value, enter=_is_sum)
+    factors = {current: 0 for current in order}  # how often each node counts in the whole
+    factors[value] = 1
+    for current in reversed(order):
+        if _is_sum(current):
+            parts = current.src if current.op is ops.ADD else current.src[:1]
+            times = factors[current] * (1 if current.op is ops.ADD else current.src[1].arg)
+            for part in parts:
+                factors[part] += times
+    constant = sum(factors[n] * n.arg for n in order if n.op is ops.CONST)
+    return tuple((n, factors[n]) for n in order if n.op is not ops.CONST and not _is_sum(n)), constant
+
+
+def _is_sum(value: Node) -> bool:
+    return value.op is ops.ADD or (value.op is ops.MUL and value.src[1].op is ops.CONST)
 
 
 def from_terms(terms: dict[Node, int], constant: int) -> Node:
@@ -130,7 +148,17 @@ def from_terms(terms: dict[Node, int], constant: int) -> Node:
 
 def _term_order(item: tuple[Node, int]):
     atom, coefficient = item
-    return -abs(coefficient), atom.op.name, repr(atom.arg), id(atom)
+    return -abs(coefficient), structure(atom)
+
+
+@per_node
+def structure(value: Node) -> str:
+    """A text that tells expressions apart and is the same in every process; equal nodes have equal texts."""
+    arg = value.arg
+    if isinstance(arg, tuple):
+        arg = tuple(structure(a) if isinstance(a, Node) else a for a in arg)
+    text = f"{value.op.name} {value.dtype} {arg!r} {' '.join(structure(s) for s in value.src)}"
+    return value.op.name + hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
 def _scaled(atom: Node, coefficient: int) -> Node:
@@ -181,7 +209,7 @@ def mul(a: Size, b: Size) -> Node:
 def _product(left: Node | None, right: Node | None) -> Node:
     if left is None or right is None:
         return left if right is None else right
-    factors = sorted(_factors(left) + _factors(right), key=lambda n: (n.op.name, repr(n.arg), id(n)))
+    factors = sorted(_factors(left) + _factors(right), key=structure)
     product = factors[0]
     for factor in factors[1:]:
         product = node(ops.MUL, (product, factor))
@@ -189,9 +217,11 @@ def _product(left: Node | None, right: Node | None) -> Node:
 
 
 def _factors(atom: Node) -> list[Node]:
-    if atom.op is ops.MUL:
-        return _factors(atom.src[0]) + [atom.src[1]]
-    return [atom]
+    factors = []
+    while atom.op is ops.MUL:
+        factors.append(atom.src[1])
+        atom = atom.src[0]
+    return [atom, *reversed(factors)]
 
 
 def sub(a: Size, b: Size) -> Node:
@@ -332,11 +362,14 @@ def both(a: Node, b: Node) -> Node:
 
 def conjuncts(condition: Node) -> list[Node]:
     """The conditions whose conjunction this is; none for true."""
-    if condition is TRUE:
-        return []
-    if condition.op is ops.AND:
-        return conjuncts(condition.src[0]) + conjuncts(condition.src[1])
-    return [condition]
+    parts, stack = [], [condition]
+    while stack:
+        current = stack.pop()
+        if current.op is ops.AND:
+            stack.extend(reversed(current.src))
+        elif current is not TRUE:
+            parts.append(current)
+    return parts
 
 
 def maximum(a: Size, b: Size) -> Node:
@@ -366,17 +399,21 @@ def build(parent: Node, src: tuple[Node, ...]) -> Node:
     return node(parent.op, src, parent.arg, parent.dtype)
 
 
+_COMPUTE = {ops.ADD: int.__add__, ops.MUL: int.__mul__, ops.IDIV: int.__floordiv__, ops.MOD: int.__mod__,
+            ops.LT: int.__lt__, ops.AND: int.__and__, ops.MAXIMUM: max,
+            ops.WHERE: lambda condition, a, b: a if condition else b}
+
+
 def evaluate(value: Size, values: dict[str, int]) -> int:
     """The integer for given values of the VARIABLEs by name; KeyError where one is missing."""
     if not isinstance(value, Node):
         return value
-    op, src = value.op, value.src
-    if op is ops.CONST:
-        return value.arg
-    if op is ops.VARIABLE:
-        return values[value.arg[0]]
-    inner = [evaluate(s, values) for s in src]
-    if op is ops.WHERE:
-        return inner[1] if inner[0] else inner[2]
-    return {ops.ADD: int.__add__, ops.MUL: int.__mul__, ops.IDIV: int.__floordiv__, ops.MOD: int.__mod__,
-            ops.LT: int.__lt__, ops.AND: int.__and__, ops.MAXIMUM: max}[op](*inner)
+    done: dict[Node, int] = {}
+    for current in toposort(value):
+        if current.op is ops.CONST:
+            done[current] = current.arg
+        elif current.op is ops.VARIABLE:
+            done[current] = values[current.arg[0]]
+        else:
+            done[current] = _COMPUTE[current.op](*(done[s] for s in current.src))
+    return done[value]

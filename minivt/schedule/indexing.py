@@ -9,7 +9,7 @@ from minivt import dtypes, ops
 from minivt.codegen.tile import LOAD, Param, load
 from minivt.graph import Node, const, node, walk
 from minivt.schedule.kernel import reduce
-from minivt.symbolic import (TRUE, ZERO, Size, add, as_index, as_size, axis, both, bounds, build, idiv, le, lt, mod, mul,
+from minivt.symbolic import (FALSE, TRUE, ZERO, Size, add, as_index, as_size, axis, both, bounds, build, idiv, le, lt, mod, mul,
                              sub)
 
 Index = tuple[Node, ...]
@@ -224,6 +224,8 @@ def _loads(value: Node) -> bool:
 
 def _negated(condition: Node) -> Node:
     """not condition, as a comparison where it is one: not a < b is b < a + 1 in integers."""
+    if condition.op is ops.CONST:
+        return FALSE if condition.arg else TRUE
     if condition.op is ops.LT and condition.src[0].dtype is dtypes.index:
         return le(condition.src[1], condition.src[0])
     return node(ops.XOR, (condition, TRUE))

@@ -11,8 +11,8 @@ from functools import lru_cache
 from minivt import ops
 from minivt.codegen.tile import LOAD, REDUCE, Param
 from minivt.dtypes import DType
-from minivt.graph import Node, const, node, toposort
-from minivt.symbolic import AXIS
+from minivt.graph import Node, const, node, substitute, toposort
+from minivt.symbolic import AXIS, as_size, axis, axis_size, build, idiv, mod, mul
 
 
 @dataclass(frozen=True)
@@ -77,3 +77,42 @@ def identity(op: ops.Op, dtype: DType) -> Node:
 
 def loads(*roots: Node) -> list[Node]:
     return [n for n in toposort(*roots) if n.op is LOAD]
+
+
+def with_roots(kernel: Kernel, roots) -> Kernel:
+    """The kernel with other sink expressions, in the order of `kernel.roots`."""
+    return Kernel(kernel.params, tuple(Sink(s.param, s.axes, *roots[3 * n:3 * n + 3])
+                                       for n, s in enumerate(kernel.sinks)))
+
+
+def merge_axes(kernel: Kernel) -> Kernel:
+    """Count neighbouring axes as one where no index needs them apart.
+
+    before:  out[500 * i + j] = a[500 * i + j] * 2    over i < 300, j < 500
+    after:   out[x] = a[x] * 2                        over x < 150000
+    """
+    position = 0
+    while position + 1 < len(kernel.axes):
+        merged = _merge_pair(kernel, position)
+        if merged is None:
+            position += 1
+        else:
+            kernel = merged
+    return kernel
+
+
+def _merge_pair(kernel: Kernel, position: int) -> Kernel | None:
+    first, second = kernel.axes[position:position + 2]
+    size = as_size(mul(axis_size(first), axis_size(second)))
+    both = axis(first.arg[0], size, first.arg[2])
+    parts = {first: idiv(both, axis_size(second)), second: mod(both, axis_size(second))}
+    roots = substitute(kernel.roots, parts, build)
+    if _divisions(roots) > _divisions(kernel.roots):
+        return None
+    axes = (*kernel.axes[:position], both, *kernel.axes[position + 2:])
+    kernel = with_roots(kernel, roots)
+    return Kernel(kernel.params, tuple(Sink(s.param, axes, s.index, s.valid, s.value) for s in kernel.sinks))
+
+
+def _divisions(roots) -> int:
+    return sum(n.op in (ops.IDIV, ops.MOD) for n in toposort(*roots))

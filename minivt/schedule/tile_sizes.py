@@ -64,10 +64,17 @@ def contraction_roles(reduction: Node) -> Roles | None:
     return roles if roles.m and roles.n else None
 
 
+def grid_axes(kernel: Kernel, passes: list[Pass]) -> tuple[Node, ...]:
+    """The sink counters that may be spread over blocks: those of every reduction, so that no block repeats one."""
+    whole = [item.reduction for p in passes for item in p.items]
+    whole += [r for p in passes for item in p.items for r in reductions(item.summand) if contraction_roles(r)]
+    return tuple(a for a in kernel.axes if a.arg[2] == "grid" and all(a in free_axes(r) for r in whole))
+
+
 def plan_tiles(kernel: Kernel, passes: list[Pass], target: Target) -> Plan:
     outer = [item.reduction for p in passes for item in p.items]
     sink_axes = tuple(dict.fromkeys(a for s in kernel.sinks for a in s.axes))
-    grid = tuple(a for a in sink_axes if all(a in free_axes(r) for r in outer) and a.arg[2] == "grid")
+    grid = grid_axes(kernel, passes)
     inner = tuple(a for a in sink_axes if a not in grid)
     owned = frozenset(a for r in outer for a in free_axes(r) if a in inner)
     roots = [r for s in kernel.sinks for r in (s.index, s.valid, s.value)]
@@ -129,24 +136,20 @@ def _accumulator(target: Target, nested, m, n, grid) -> tuple[int, int]:
 
 def _row_tiles(tile, grid, kernel: Kernel, passes: list[Pass], target: Target) -> None:
     """Reductions that are no products: few long rows a block, or a stretch of neighbouring columns."""
+    if not grid:
+        return
     row = max(prod(largest(a) for a in p.axes) for p in passes)
-    contiguous = [a for a in grid if any(_unit_stride(n, a) for s in kernel.sinks for n in loads(s.value))]
-    for a in grid:
-        if a in contiguous and not any(_unit_stride(n, r) for s in kernel.sinks for n in loads(s.value)
-                                       for p in passes for r in p.axes):
-            tile[a] = min(largest(a), 256)
-    if grid and not tile:
-        rows = max(1, min(2048 // row if row < 2048 else 8 if len(passes) == 1 else 1, 64))
-        total = prod(map(largest, grid))
-        while rows > 1 and total // rows < 4 * target.units:
-            rows //= 2
-        tile[grid[-1]] = min(largest(grid[-1]), rows)
+    read = [n for s in kernel.sinks for n in loads(s.value)]
+    main = max(read, key=lambda n: prod(map(largest, free_axes(n.src[0]))), default=None)
+    columns = [a for a in grid if main is not None and dict(linear(main.src[0])[0]).get(a) == 1]
+    along = columns[0] if columns else grid[-1]
+    total = prod(map(largest, grid))
+    wanted = 256 if columns else max(1, min(2048 // row if row < 2048 else 8 if len(passes) == 1 else 1, 64))
+    while wanted > 1 and total // wanted < 4 * target.units:
+        wanted //= 2
+    tile[along] = _even(largest(along), wanted)
     for a in grid:
         tile.setdefault(a, 1)
-
-
-def _unit_stride(current: Node, counter: Node) -> bool:
-    return dict(linear(current.src[0])[0]).get(counter) == 1
 
 
 def _reduce_tile(reduction: Node, counter: Node, is_outer: bool, target: Target) -> int:
@@ -166,9 +169,12 @@ def _fill(tile: dict[Node, int], counters, budget: int) -> None:
 
 
 def _even(size: int, budget: int) -> int:
-    """A tile of at most `budget` that cuts the size into equal parts, in multiples of 16 where it is large."""
+    """A tile of at most `budget`: one that divides the size if it is not much smaller, else equal parts."""
     if size <= budget:
         return size
+    for part in range(budget, budget // 2, -1):
+        if size % part == 0 and (part % 16 == 0 or budget < 16):
+            return part
     part = -(-size // -(-size // budget))
     return min(budget, -(-part // 16) * 16)
 

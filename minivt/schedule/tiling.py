@@ -11,7 +11,7 @@ from minivt.codegen.target import Target
 from minivt.codegen.tile import LOAD, Tile, TileProgram, block, loop, read, set_tile, store
 from minivt.graph import Node, const, node, substitute, toposort
 from minivt.schedule.clipping import Interval, clip, is_masked_out
-from minivt.schedule.kernel import Kernel, Sink, free_axes, identity, reductions
+from minivt.schedule.kernel import Kernel, Sink, free_axes, identity, reductions, with_roots
 from minivt.schedule.online import Item, Pass, find_passes, pull_factors, share_axes
 from minivt.schedule.tile_sizes import Plan, plan_tiles
 from minivt.symbolic import TRUE, add, as_index, axis, axis_size, both, build, ceil_div, conjuncts, lt, mul
@@ -28,12 +28,6 @@ def tile_kernel(kernel: Kernel, target: Target, name: str = "kernel") -> TilePro
     kernel = _align_sinks(with_roots(kernel, roots), passes)
     plan = plan_tiles(kernel, passes, target)
     return _Builder(kernel, passes, plan, name).program()
-
-
-def with_roots(kernel: Kernel, roots: tuple[Node, ...]) -> Kernel:
-    """The kernel with other sink expressions, in the order of `kernel.roots`."""
-    return Kernel(kernel.params, tuple(Sink(s.param, s.axes, *roots[3 * n:3 * n + 3])
-                                       for n, s in enumerate(kernel.sinks)))
 
 
 def _align_sinks(kernel: Kernel, passes: list[Pass]) -> Kernel:

@@ -1,0 +1,1 @@
+"""Implementations of runtime's seam, one module or folder each; nothing here is imported until it is asked for."""

@@ -1,0 +1,410 @@
+"""Tile level to thread level, for GPUs: every statement becomes what one thread does with its own elements.
+
+A tile axis turns into an expression of the thread number and of register counters (its spread); a tile turns into a
+register array; a reduction turns into a loop over registers and exchanges between threads; a matrix product turns into
+instructions on staged operands, fed by a producer role that runs the same loops with copies in them.
+
+before:  SET s[i, j] = x[i, j] * c                                                (i: 8:1@lane/4, j: 4:2@lane%4, ...)
+after:   UNROLL r2 in 16, r1 in 2:  s[4 * r2 + 2 * r1 + 0] = x[...] * c;  s[4 * r2 + 2 * r1 + 1] = x[...] * c
+
+Not for choosing routes (stage), spreads (spreads) or instruction text (render).
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from minivt import dtypes, ops
+from minivt.codegen import thread as t
+from minivt.codegen.layout import Spread
+from minivt.codegen.order import block_order
+from minivt.codegen.pipeline import Feed, feeds, produce
+from minivt.codegen.spreads import block_threads, deal, matrix_spreads, unused_digits, uses
+from minivt.codegen.stage import Operand, Product, products
+from minivt.codegen.target import Target
+from minivt.codegen.tile import BLOCK, LOAD, LOOP, READ, SET, Tile, TileProgram, block, loop
+from minivt.dtypes import DType
+from minivt.graph import Node, const, node, substitute, walk
+from minivt.symbolic import TRUE, Size, add, as_index, both, build, conjuncts, idiv, linear, lt, mod, mul, sub
+
+SERIAL_STEPS = 16  # a reduction over more registers than this stays a loop in the code
+COPY_GROUP = 128   # threads of the producer role: registers are handed out by warpgroup
+
+
+def distribute(program: TileProgram, target: Target) -> t.ThreadProgram:
+    """The thread program of a tile program for a GPU."""
+    found = products(program.body, target)
+    fixed = matrix_spreads(list(found.values())) if found else None
+    feed = feeds(program.body, found, target) if fixed else None
+    if fixed is None or feed is None:
+        found, fixed, feed = {}, ({}, 0), Feed({}, {}, ())
+    asked = uses(program.body, found)
+    threads = fixed[1] or block_threads(asked)
+    lowering = Lowering(program, found, feed, deal(asked, fixed[0], threads), threads)
+    body = lowering.top(program.body)
+    if found:
+        body = t.statement(t.ROLES, None, produce(program.body, found, feed), body)
+    grid, blocks = block_order(program, list(found.values()))
+    variables = sorted({n for n in walk(body, *(e for _, e in grid)) if n.op is ops.VARIABLE}, key=lambda n: n.arg)
+    boxes = tuple(dict.fromkeys(o.box for ring in feed.rings for o in ring.operands))
+    return t.ThreadProgram(program.name, program.params, tuple(variables), boxes, grid, blocks,
+                           threads + (COPY_GROUP if found else 0), threads, tuple(lowering.arrays), feed.rings, body)
+
+
+@dataclass
+class Lowering:
+    """The consumer role's statements. arrays collects what they need."""
+    program: TileProgram
+    products: dict[Node, Product]
+    feed: Feed
+    spreads: dict[Node, Spread]
+    threads: int
+    arrays: list[t.Array] = field(default_factory=list)
+    tiles: dict[Tile, t.Array] = field(default_factory=dict)
+
+    # --- coordinates -------------------------------------------------------------------------------------------------
+
+    def counters(self, axes: tuple[Node, ...]) -> list[tuple[Node, Node, int]]:
+        """(register counter, its axis, step) of these axes, the fastest first."""
+        found = [(rank, place, x, size, step) for place, x in enumerate(axes)
+                 for rank, size, step in self.spreads[x].registers]
+        return [(t.register_counter((x.arg[0], rank), size), x, step)
+                for rank, _, x, size, step in sorted(found, key=lambda f: f[:2])]
+
+    def coordinate(self, x: Node) -> Node:
+        """The axis' counter as an expression of thread number and register counters."""
+        number = t.thread_number(self.threads)
+        digits = [mul(mod(idiv(number, divisor), size), step) for divisor, size, step in self.spreads[x].threads]
+        return add(*digits, *(mul(c, step) for c, _, step in self.counters((x,))))
+
+    def guard(self, axes) -> Node:
+        """Where these axes' counters are inside the tile; a spread may cover a little more."""
+        inside = TRUE
+        for x in axes:
+            if self.spreads[x].places > x.arg[1]:
+                inside = both(inside, lt(self.coordinate(x), x.arg[1]))
+        return inside
+
+    def array(self, tile: Tile) -> t.Array:
+        if tile not in self.tiles:
+            size = t.register_count(tuple(c for c, _, _ in self.counters(tile.axes)))
+            self.tiles[tile] = self.declare(tile.name, tile.dtype, size)
+        return self.tiles[tile]
+
+    def declare(self, name: str, dtype: DType, size: int, space: str = "register") -> t.Array:
+        taken = {a.name for a in self.arrays}
+        unique = next(n for n in (name, *(f"{name}_{i}" for i in range(len(taken) + 1))) if n not in taken)
+        self.arrays.append(t.Array(unique, dtype, size, space))
+        return self.arrays[-1]
+
+    def place(self, axes: tuple[Node, ...]) -> Node:
+        """The register of a tile with these axes: its counters as digits of one number."""
+        index, stride = [as_index(0)], 1
+        for counter, _, _ in self.counters(axes):
+            index.append(mul(counter, stride))
+            stride *= counter.arg[1]
+        return add(*index)
+
+    def value(self, value: Node, axes: tuple[Node, ...]) -> Node:
+        """A tile expression at this thread's elements."""
+        inside = self.guard(axes)
+        mapping = {x: self.coordinate(x) for x in axes}
+        for n in walk(value):
+            if n.op is READ:
+                mapping[n] = t.element(self.array(n.arg), self.place(n.arg.axes))
+
+        def make(parent: Node, src: tuple[Node, ...]) -> Node:
+            if parent.op is LOAD:
+                return node(LOAD, (src[0], both(src[1], inside)), parent.arg, parent.dtype)
+            return build(parent, src)
+        return substitute([value], mapping, make)[0]
+
+    # --- statements --------------------------------------------------------------------------------------------------
+
+    def top(self, body: Node) -> Node:
+        """The block's body; resident operands are awaited first."""
+        return block(*(t.statement(t.AWAIT, ring) for ring in self.feed.residents.values()), *self.body(body).src)
+
+    def body(self, body: Node) -> Node:
+        out, group = [], []
+        for s in (*body.src, None) if body.op is BLOCK else (body, None):
+            if group and (s not in self.products or s not in self.feed.group[group[0]].statements):
+                out.append(self.multiply(group))
+                group = []
+            if s is None:
+                break
+            if s in self.products:
+                group.append(s)
+            else:
+                out.append(self.statement(s))
+        return block(*out)
+
+    def statement(self, s: Node) -> Node:
+        if s.op is BLOCK:
+            return self.body(s)
+        if s.op is LOOP:
+            return self.loop(s)
+        if s.op is not SET:
+            return self.store(s)
+        return self.map(s) if s.arg.reduce is None else self.reduce(s)
+
+    def over(self, axes, emit, outer: tuple[Node, ...] = ()) -> Node:
+        """emit(lane) for all registers of the axes; the fastest counter, if along memory, is written out by lanes."""
+        counters = self.counters(axes)
+        lane = counters[0][0] if counters and counters[0][2] == 1 and counters[0][0].arg[1] <= 16 else None
+        body = block(*emit(lane))
+        return t.unroll(tuple(c for c, _, _ in reversed(counters) if c is not lane and c not in outer), body)
+
+    def map(self, s: Node) -> Node:
+        tile = s.arg.tile
+        array, index, value = self.array(tile), self.place(tile.axes), self.value(s.src[0], tile.axes)
+        return self.over(tile.axes, lambda lane: [t.write(array, i, v) for i, v in lanes(lane, index, value)])
+
+    def store(self, s: Node) -> Node:
+        param, axes = s.arg
+        index, valid, value = (self.value(x, axes) for x in s.src)
+        valid = both(both(valid, self.guard(axes)), self.single(axes))
+
+        def emit(lane):
+            width = 1 if lane is None else lane.arg[1]
+            start = vector_start(index, valid, lane)
+            if start is not None:
+                return [t.put(param, start[0], tuple(v for _, v in lanes(lane, index, value)), start[1])]
+            return [t.put(param, i, (v,), at(valid, lane, e))
+                    for e, (i, v) in enumerate(lanes(lane, index, value))][:width]
+        return self.over(axes, emit)
+
+    def single(self, axes) -> Node:
+        """True in one of the threads that hold copies of these axes' elements."""
+        number, condition = t.thread_number(self.threads), TRUE
+        for divisor, size in unused_digits([self.spreads[x] for x in axes], self.threads):
+            condition = both(condition, lt(mod(idiv(number, divisor), size), 1))
+        return condition
+
+    # --- reductions --------------------------------------------------------------------------------------------------
+
+    def reduce(self, s: Node) -> Node:
+        how, tile = s.arg, s.arg.tile
+        op = ops.ADD if how.reduce is ops.SUM else ops.MAXIMUM
+        identity = lowest(how.reduce, tile.dtype)
+        target = self.array(tile)
+        digits = [d for x in how.reduce_axes for d in self.spreads[x].threads]
+        direct = not digits and not any(n.op is READ and n.arg is tile for n in walk(s.src[0]))
+        sums = target if direct else self.declare(f"{tile.name}_part", tile.dtype, target.size)
+        index = self.place(tile.axes)
+        start = [] if direct and how.accumulate else [
+            self.over(tile.axes, lambda lane: [t.write(sums, i, identity) for i, _ in lanes(lane, index, identity)])]
+        steps = [self.accumulate(s, sums, op, identity)] + self.exchange(sums, op, digits)
+        if not direct:
+            part, old = t.element(sums, index), t.element(target, index)
+            value = node(op, (old, part), None, tile.dtype) if how.accumulate else part
+            steps.append(self.over(tile.axes,
+                                   lambda lane: [t.write(target, i, v) for i, v in lanes(lane, index, value)]))
+        return block(*start, *steps)
+
+    def accumulate(self, s: Node, sums: t.Array, op, identity: Node) -> Node:
+        """This thread's share of a reduction: the reduced counters outside, so that loaded elements serve all points."""
+        tile, axes = s.arg.tile, s.arg.reduce_axes
+        value = self.value(s.src[0], tile.axes + axes)
+        inside = self.guard(axes)
+        if inside is not TRUE:
+            value = node(ops.WHERE, (inside, value, identity), None, value.dtype)
+        index = self.place(tile.axes)
+        reduced = [c for c, _, _ in self.counters(axes)]
+        lane = next((c for c, _, step in self.counters(axes + tile.axes) if step == 1 and c.arg[1] <= 16), None)
+        inner = block(*(t.write(sums, i, node(op, (t.element(sums, i), v), None, sums.dtype))
+                        for i, v in lanes(lane, index, value)))
+        points = [c for c, _, _ in reversed(self.counters(tile.axes)) if c is not lane]
+        body = t.unroll(tuple(points), inner)
+        held = {c for n in walk(value) if n.op is t.ELEMENT for c in walk(n) if c in reduced}
+        reduced = [c for c in reduced if c is not lane]
+        if held or t.register_count(tuple(reduced)) <= SERIAL_STEPS:
+            return t.unroll(tuple(reversed(reduced)), body)
+        for counter in reduced:
+            body = loop(counter, 0, counter.arg[1], body)
+        return body
+
+    def exchange(self, sums: t.Array, op, digits) -> list[Node]:
+        """Combine the shares of threads that differ in these digits, in one order for all, so that copies agree.
+
+        before:  thread 0: a, thread 1: b             (digit of 2 lanes)
+        after:   thread 0: a + b, thread 1: b + a
+        """
+        counter = t.register_counter(("share", sums.name), sums.size)
+        index = counter if sums.size > 1 else as_index(0)
+        mine, out = t.element(sums, index), []
+        across = []
+        for divisor, size, _ in digits:
+            bit = divisor
+            while bit < divisor * size:
+                if bit < 32:
+                    other = node(t.SHUFFLE, (mine,), bit, sums.dtype)
+                    out.append(t.write(sums, index, node(op, (mine, other), None, sums.dtype)))
+                else:
+                    across.append(bit)
+                bit *= 2
+        if across:
+            out += self.exchange_shared(sums, index, op, across)
+        return [t.unroll((counter,) if sums.size > 1 else (), block(*out))] if out else []
+
+    def exchange_shared(self, sums: t.Array, index: Node, op, bits: list[int]) -> list[Node]:
+        """Through shared memory, for threads of different warps; the digits are powers of two."""
+        scratch = self.declare(f"{sums.name}_shared", sums.dtype, self.threads, "shared")
+        number = t.thread_number(self.threads)
+        own = add(*(mul(mod(idiv(number, bit), 2), bit) for bit in bits))
+        total = None
+        for choice in range(1 << len(bits)):
+            other = sum(bit for place, bit in enumerate(bits) if choice >> place & 1)
+            share = t.element(scratch, add(sub(number, own), other))
+            total = share if total is None else node(op, (total, share), None, sums.dtype)
+        barrier = t.statement(t.BARRIER)
+        return [t.write(scratch, number, t.element(sums, index)), barrier, t.write(sums, index, total), barrier]
+
+    # --- matrix products ---------------------------------------------------------------------------------------------
+
+    def loop(self, s: Node) -> Node:
+        """A loop; when it only multiplies, one group of instructions stays unfinished while the next is issued."""
+        inner = s.src[0].src if s.src[0].op is BLOCK else (s.src[0],)
+        group = self.feed.group.get(inner[0]) if inner and inner[0] in self.products else None
+        pure = group is not None and group.streamed and all(
+            self.feed.group.get(x) is group and x.arg.accumulate and isinstance(self.products[x].a, Operand)
+            for x in inner)
+        if not pure:
+            return loop(s.arg, s.src[1], s.src[2], self.body(s.src[0]))
+        sums = tuple(self.array(x.arg.tile) for x in inner)
+        previous = t.statement(t.RELEASE, (group.ring, 1))
+        body = block(self.issue(list(inner)), t.statement(t.SETTLE, (1, sums)),
+                     t.when(lt(s.src[1], s.arg), previous), t.statement(t.ADVANCE, group.ring))
+        return block(loop(s.arg, s.src[1], s.src[2], body), t.statement(t.SETTLE, (0, sums)),
+                     t.when(lt(s.src[1], s.src[2]), previous))
+
+    def multiply(self, group: list[Node]) -> Node:
+        """A group of products, finished before the next statement."""
+        sums = tuple(self.array(s.arg.tile) for s in group)
+        out = [self.issue(group), t.statement(t.SETTLE, (0, sums))]
+        members = self.feed.group[group[0]]
+        if members.streamed:
+            out += [t.statement(t.RELEASE, (members.ring, 0)), t.statement(t.ADVANCE, members.ring)]
+        return block(*out)
+
+    def issue(self, group: list[Node]) -> Node:
+        members, before, steps, held = self.feed.group[group[0]], [], [], []
+        for s in group:
+            product = self.products[s]
+            operand = None
+            if not isinstance(product.a, Operand):
+                operand = self.operand(product)
+                before.append(operand[1])
+                held.append(operand[0])
+            steps += self.instructions(s, product, operand[0] if operand else None)
+        sums = tuple(self.array(s.arg.tile) for s in group)
+        awaited = [t.statement(t.AWAIT, members.ring)] if members.streamed else []
+        return block(*before, *awaited, t.statement(t.OPEN, sums + tuple(held)), *steps,
+                     t.statement(t.COMMIT, sums))
+
+    def operand(self, product: Product) -> tuple[t.Array, Node]:
+        """The first operand computed into registers, two 16-bit elements a word."""
+        axes = (product.m, product.k)
+        counters = [c for c, _, _ in self.counters(axes)]
+        words = self.declare(f"{product.statement.arg.tile.name}_operand", dtypes.uint32,
+                             t.register_count(tuple(counters)) // 2)
+        value, index = self.value(product.a, axes), self.place(axes)
+        lane = counters[0]
+        low, high = (v for _, v in lanes(lane, index, value))
+        word = node(t.PACK, (low, high), None, dtypes.uint32)
+        write = t.write(words, idiv(at(index, lane, 0), 2), word)
+        return words, t.unroll(tuple(reversed(counters[1:])), write)
+
+    def instructions(self, s: Node, product: Product, operand: t.Array | None) -> list[Node]:
+        """The instructions of one product: steps along k inside, repeats along m and n outside.
+
+        Group g of the threads computes rows g * 64 ...; its operands start that much further.
+        """
+        how, sums = product.instruction, self.array(s.arg.tile)
+        rows, columns = product.m.arg[1] // how.m, product.n.arg[1] // how.n
+        groups = self.threads // how.group
+        part = how.m * how.n // how.group
+        group = idiv(t.thread_number(self.threads), how.group)
+        out = []
+        for r in range(rows // groups):
+            for c in range(columns):
+                for step in range(product.k.arg[1] // how.k):
+                    if operand is None:
+                        a = add(self.address(s, product.a, r * groups * how.m, step * how.k),
+                                mul(group, self.offset(product.a, how.m, 0)))
+                    else:
+                        a = as_index(0)
+                    b = self.address(s, product.b, c * how.n, step * how.k)
+                    call = t.Multiply(how, sums, (r * columns + c) * part, operand or product.a.staged.tile,
+                                      step * how.k * how.m // how.group // 2,
+                                      "columns" if operand else product.a.contracted,
+                                      product.b.staged.tile, product.b.contracted)
+                    out.append(t.multiply(call, s.arg.accumulate or step > 0, a, b))
+        return out
+
+    def offset(self, operand: Operand, free: int, contracted: int) -> int:
+        row, column = (free, contracted) if operand.contracted == "columns" else (contracted, free)
+        return operand.staged.tile.offset(row, column)
+
+    def address(self, s: Node, operand: Operand, free: int, contracted: int) -> Node:
+        ring, position = self.feed.slot(s, operand)
+        return t.address(ring, position, self.offset(operand, free, contracted))
+
+
+# --- lanes -----------------------------------------------------------------------------------------------------------
+
+def lowest(reduce, dtype: DType) -> Node:
+    """The identity of a reduction: 0 for sums, the lowest value for maxima."""
+    if reduce is ops.SUM or dtype.kind in "bu":
+        return const(0, dtype)
+    return const(float("-inf") if dtype.is_float else -(1 << 8 * dtype.itemsize - 1), dtype)
+
+
+def at(value: Node, lane: Node | None, e: int) -> Node:
+    return value if lane is None else substitute([value], {lane: as_index(e)}, build)[0]
+
+
+def lanes(lane: Node | None, index: Node, value: Node) -> list[tuple[Node, Node]]:
+    """(index, value) for each value of the counter; loads of neighbouring elements become lanes of one vector."""
+    if lane is None:
+        return [(index, value)]
+    vectors = {}
+    for n in walk(value):
+        if n.op is LOAD:
+            start = vector_start(n.src[0], n.src[1], lane)
+            if start is not None:
+                vectors[n] = node(t.VECTOR, start, (n.arg, lane.arg[1]), n.dtype)
+    out = []
+    for e in range(lane.arg[1]):
+        mapping = {lane: as_index(e)} | {n: node(t.LANE, (v,), e, n.dtype) for n, v in vectors.items()}
+        out.append((at(index, lane, e), substitute([value], mapping, build)[0]))
+    return out
+
+
+def vector_start(index: Node, valid: Node, lane: Node | None) -> tuple[Node, Node] | None:
+    """Index and validity of an aligned vector over the counter; None where elements are apart or only some are valid.
+
+    A bound `start + lane < limit` holds for all lanes or none when start and limit are multiples of the width.
+    """
+    if lane is None:
+        return None
+    width = lane.arg[1]
+    terms, constant = linear(index)
+    if dict(terms).get(lane) != 1 or not _multiples(terms, constant, lane, width):
+        return None
+    for condition in conjuncts(valid):
+        if not _depends(condition, lane):
+            continue
+        if condition.op is not ops.LT:
+            return None
+        terms, constant = linear(sub(condition.src[1], condition.src[0]))
+        if dict(terms).get(lane) != -1 or not _multiples(terms, constant, lane, width):
+            return None
+    return at(index, lane, 0), at(valid, lane, 0)
+
+
+def _multiples(terms, constant: int, lane: Node, width: int) -> bool:
+    return constant % width == 0 and all(c % width == 0 and not _depends(a, lane) for a, c in terms if a is not lane)
+
+
+def _depends(value: Node, lane: Node) -> bool:
+    return any(n is lane for n in walk(value))

@@ -1,0 +1,179 @@
+"""Graphs to values: schedule, compile, allocate, launch. Also where NumPy arrays enter and leave.
+
+Not for repeated runs of one function (jit.py) nor for what a device does (seam.py, backends).
+"""
+from __future__ import annotations
+
+import time
+import weakref
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from minivt import ops
+from minivt.dtypes import DType
+from minivt.errors import BoundsError, CaptureError
+from minivt.graph import Node, node, substitute, toposort, walk
+from minivt.runtime import stats
+from minivt.runtime.buffer import Buffer
+from minivt.runtime.seam import Backend, Call, Runnable, backend_of, default_device
+from minivt.schedule.schedule import Schedule, make_schedule
+from minivt.symbolic import evaluate
+
+LIVE: weakref.WeakValueDictionary = weakref.WeakValueDictionary()  # id -> every living Tensor
+VARIABLES: dict[str, int] = {}  # the bound value of each Variable, by name
+_REALIZED: weakref.WeakKeyDictionary[Node, Node] = weakref.WeakKeyDictionary()
+capturing = False  # while a function is traced, nothing may run
+
+
+def from_numpy(array: np.ndarray, dtype: DType, device: str) -> Node:
+    """A BUFFER node over an array; its memory is used as it is where it is contiguous and the device can read it."""
+    array = np.ascontiguousarray(array).reshape(array.shape)
+    memory = backend_of(device).from_host(array)
+    return node(ops.BUFFER, (), Buffer(array.shape, dtype, device, memory, owner=array), dtype)
+
+
+def to_numpy(buffer_node: Node) -> np.ndarray:
+    """The elements of a realised node, as an array of dtype.storage."""
+    if buffer_node.op is not ops.BUFFER:
+        buffer_node, = realize([buffer_node])
+    buffer = buffer_node.arg
+    shape = tuple(evaluate(s, VARIABLES) for s in buffer.shape)
+    return backend_of(buffer.device).to_host(buffer.memory, shape, buffer.dtype)
+
+
+def realize(nodes: list[Node]) -> list[Node]:
+    """The nodes as BUFFER nodes, computed by as few kernels as the schedule finds."""
+    if capturing:
+        raise CaptureError("realize: nothing can be computed inside a captured function; return the tensor instead")
+    copied = _copy_between_devices(nodes)
+    wanted = substitute_realized(copied)
+    missing = list(dict.fromkeys(n for n in wanted if n.op is not ops.BUFFER))
+    if missing:
+        made = _run(missing)
+        wanted = [made.get(n, n) for n in wanted]
+        for original, result in zip(nodes, wanted):
+            if original.op is not ops.BUFFER:
+                _REALIZED[original] = result
+    return wanted
+
+
+def substitute_realized(nodes: list[Node]) -> list[Node]:
+    """The nodes with everything that is in memory already replaced by its BUFFER."""
+    below = toposort(*nodes, enter=lambda n: n not in _REALIZED)
+    known = {n: _REALIZED[n] for n in below if n in _REALIZED}
+    return substitute(nodes, known) if known else list(nodes)
+
+
+def _copy_between_devices(nodes: list[Node]) -> list[Node]:
+    """The nodes with every COPY done, sources first."""
+    done: dict[Node, Node] = {}
+    for current in toposort(*nodes):
+        if current.op is ops.COPY and current not in _REALIZED:
+            source, = substitute([current.src[0]], done)
+            source, = realize([source])
+            array = to_numpy(source)
+            done[current] = _REALIZED[current] = from_numpy(array, current.dtype, current.arg)
+    return substitute(nodes, done) if done else list(nodes)
+
+
+def device_of(nodes: list[Node]) -> str:
+    """The device of the buffers below the nodes."""
+    devices = {n.arg.device for n in walk(*nodes) if n.op is ops.BUFFER}
+    if len(devices) > 1:
+        raise BoundsError(f"realize: operands are on {' and '.join(sorted(devices))}; move them with to(device)")
+    return devices.pop() if devices else default_device()
+
+
+def _run(nodes: list[Node]) -> dict[Node, Node]:
+    device = device_of(nodes)
+    backend = backend_of(device)
+    if hasattr(backend, "evaluate"):
+        return {n: from_numpy(a, n.dtype, device) for n, a in zip(nodes, backend.evaluate(nodes, VARIABLES))}
+    others = [t.node for t in list(LIVE.values()) if t.node not in nodes]
+    plan = Plan.make(nodes, backend, device, _overwritable(others))
+    memories = plan.allocate(backend, VARIABLES)
+    plan.prepare(backend, memories).run(VARIABLES)
+    plan.record(VARIABLES)
+    return {n: node(ops.BUFFER, (), Buffer(n.shape, n.dtype, device, memories[plan.home(n)]), n.dtype)
+            for n in nodes}
+
+
+def _overwritable(others: list[Node]):
+    """Whether a version's memory may be reused: no living tensor but the assigned one can still read it."""
+    def allowed(buffer_node: Node) -> bool:
+        return buffer_node.arg.owner is None and not any(buffer_node in walk(n) for n in others)
+    return allowed
+
+
+@dataclass
+class Plan:
+    """A schedule with its executables: what eager runs do once and captured functions many times."""
+    nodes: list[Node]
+    device: str
+    schedule: Schedule
+    executables: list = field(default_factory=list)
+
+    @staticmethod
+    def make(nodes: list[Node], backend: Backend, device: str, may_overwrite, progress=None) -> Plan:
+        started = time.perf_counter()
+        schedule = make_schedule(nodes, backend.target, may_overwrite)
+        executables = backend.compile([launch.program for launch in schedule.launches], progress)
+        stats.record_compile(time.perf_counter() - started)
+        return Plan(nodes, device, schedule, executables)
+
+    def allocate(self, backend: Backend, values: dict[str, int], given: dict[Node, object] | None = None) -> dict:
+        """Memory for every storage node: results of their own, temporaries shared when their lives do not overlap."""
+        given = given or {}
+        memories: dict[Node, object] = dict(given)
+        last_use = self._last_use()
+        kept = {self.home(n) for n in self.nodes}
+        free: list[tuple[int, object]] = []
+        for position, launch in enumerate(self.schedule.launches):
+            home = self.schedule.storage[launch.result]
+            for argument in (*launch.arguments, home):
+                argument = self.schedule.storage.get(argument, argument)
+                if argument.op is ops.BUFFER and argument not in memories:
+                    memories[argument] = argument.arg.memory
+            if home not in memories:
+                size = prod(evaluate(s, values) for s in home.shape) * home.dtype.itemsize
+                memories[home] = backend.allocate(size) if home in kept else _take(free, size, backend)
+            for done in last_use.get(position, ()):
+                if done not in kept and done.op is not ops.BUFFER and done not in given:
+                    size = prod(evaluate(s, values) for s in done.shape) * done.dtype.itemsize
+                    free.append((size, memories[done]))
+        return memories
+
+    def _last_use(self) -> dict[int, list[Node]]:
+        last: dict[Node, int] = {}
+        for position, launch in enumerate(self.schedule.launches):
+            for argument in launch.arguments:
+                last[self.schedule.storage.get(argument, argument)] = position
+        by_position: dict[int, list[Node]] = {}
+        for storage, position in last.items():
+            by_position.setdefault(position, []).append(storage)
+        return by_position
+
+    def prepare(self, backend: Backend, memories: dict) -> Runnable:
+        storage = self.schedule.storage
+        return backend.prepare([Call(executable, [memories[storage.get(a, a)] for a in launch.arguments])
+                                for launch, executable in zip(self.schedule.launches, self.executables)])
+
+    def home(self, sink: Node) -> Node:
+        """The node whose memory holds a sink's value."""
+        result = self.schedule.results[sink]
+        return self.schedule.storage[result]
+
+    def record(self, values: dict[str, int]) -> None:
+        if stats.active():
+            for launch in self.schedule.launches:
+                stats.record(launch.program, values)
+
+
+def _take(free: list, size: int, backend: Backend):
+    """The smallest free temporary that is large enough, else new memory."""
+    fitting = [(held, n) for n, (held, _) in enumerate(free) if held >= size]
+    if not fitting:
+        return backend.allocate(size)
+    return free.pop(min(fitting)[1])[1]

@@ -1,0 +1,216 @@
+"""Graph to a list of kernel launches: partition, kernels by structure, order of versions, memory plan.
+
+Equal kernels, the layers of a model say, are one kernel: the nodes of a kernel are rebuilt over numbered placeholders
+and everything that follows is kept by that structure. Not for compiling or running (runtime).
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Callable
+
+from minivt import ops
+from minivt.codegen.target import Target
+from minivt.codegen.tile import Param, TileProgram
+from minivt.dtypes import DType
+from minivt.graph import Node, node, rebuild, substitute, toposort, users
+from minivt.schedule.cost import verdict
+from minivt.schedule.indexing import Lowering, flatten
+from minivt.schedule.kernel import Kernel, Sink, merge_axes
+from minivt.schedule.partition import ALWAYS_CUT, Partition, climb, partition
+from minivt.schedule.tiling import tile_kernel
+from minivt.symbolic import TRUE, ZERO, Size, add, as_index, as_size, axis, mul
+
+
+@dataclass(frozen=True)
+class Placeholder:
+    """Stands for whatever array is bound to a slot."""
+    slot: int
+    shape: tuple[Size, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel. arguments: graph nodes in slot order; the last, the result, is what it writes."""
+    program: TileProgram
+    arguments: tuple[Node, ...]
+    result: Node
+
+
+@dataclass
+class Schedule:
+    """launches in order; results: the node that computes each sink; storage: whose memory each result lies in.
+
+    A result's storage is itself, unless it is an ASSIGN that writes into the version before it.
+    """
+    launches: list[Launch]
+    results: dict[Node, Node]
+    storage: dict[Node, Node]
+
+
+def capacity(shape: tuple[Size, ...]) -> Size:
+    total = as_index(1)
+    for size in shape:
+        total = mul(total, size)
+    return as_size(total)
+
+
+# --- kernels by structure --------------------------------------------------------------------------------------------
+
+def canonical(root: Node, part: Partition) -> tuple[Node, tuple[Node, ...]]:
+    """The root over placeholders, and the nodes that they stand for in slot order."""
+    made: dict[Node, Node] = {}
+    leaves: list[Node] = []
+    for current in part.cone(root):
+        is_root = current in part.root_set and current is not root
+        if current.op is ops.BUFFER or is_root:
+            slot = Placeholder(len(leaves), current.shape, current.dtype)
+            made[current] = node(ops.BUFFER, (), slot, current.dtype)
+            leaves.append(current)
+        else:
+            made[current] = rebuild(current, (made[s] for s in current.src))
+    return made[root], tuple(leaves)
+
+
+@lru_cache(maxsize=4096)
+def lower_kernel(root: Node) -> Kernel:
+    """The kernel that computes a canonical root and writes it to the slot after its placeholders."""
+    order = toposort(root)
+    params = {n: Param(n.arg.slot, n.dtype, capacity(n.shape)) for n in order if n.op is ops.BUFFER}
+    lowering = Lowering(params)
+    inputs = tuple(sorted(params.values(), key=lambda p: p.slot))
+    value, shape = root, root.shape
+    if root.op is ops.ASSIGN:
+        value = root.src[1]
+        shape = value.shape
+        if root.src[0] not in toposort(value):  # the version is written, not read
+            inputs = tuple(p for p in inputs if p is not params.get(root.src[0]))
+    axes = tuple(axis(n, size, "grid") for n, size in enumerate(shape) if size != 1)
+    counters = iter(axes)
+    index = tuple(ZERO if size == 1 else next(counters) for size in shape)
+    where = index
+    if root.op is ops.ASSIGN:
+        where = tuple(add(i, start) for i, (start, _) in zip(index, root.arg))
+    slots = {p.slot: n for n, p in enumerate(inputs)}
+    if any(slot != n for slot, n in slots.items()):
+        lowering.params = {n: Param(slots[p.slot], p.dtype, p.size) for n, p in params.items() if p.slot in slots}
+        inputs = tuple(Param(n, p.dtype, p.size) for n, p in enumerate(inputs))
+    out = Param(len(inputs), root.dtype, capacity(root.shape), written=True)
+    source = value.src[0] if value.op is ops.CONTIGUOUS else value
+    lowered = lowering.lower(source, index)
+    return merge_axes(Kernel((*inputs, out), (Sink(out, axes, flatten(where, root.shape), TRUE, lowered),)))
+
+
+@lru_cache(maxsize=4096)
+def _verdict(root: Node, target: Target) -> str | None:
+    products = sum(n.op is ops.SUM and n.src[0].op is ops.MUL for n in toposort(root))
+    return verdict(lower_kernel(root), products, target)
+
+
+@lru_cache(maxsize=4096)
+def program_of(root: Node, target: Target) -> TileProgram:
+    return tile_kernel(lower_kernel(root), target, "kernel")
+
+
+# --- cuts ------------------------------------------------------------------------------------------------------------
+
+def _wanted_cuts(target: Target):
+    judged: dict[Node, tuple] = {}
+
+    def wanted(part: Partition) -> set[Node]:
+        cuts: set[Node] = set()
+        readers = users(part.order)
+        for root in part.roots:
+            if root.op in ALWAYS_CUT and root.op not in (ops.ASSIGN, ops.CONTIGUOUS):
+                continue
+            shape, leaves = canonical(root, part)
+            if judged.get(root) == (shape, leaves):
+                continue
+            judged[root] = shape, leaves
+            reason = _verdict(shape, target)
+            if reason is not None:
+                cuts |= _cuts(root, part, readers, reason)
+        return cuts
+    return wanted
+
+
+def _cuts(root: Node, part: Partition, readers, reason: str) -> set[Node]:
+    """Which nodes of a kernel to store: inner products when they would repeat, else what the last reduction reads."""
+    cone = [n for n in part.cone(root) if n is not root and n not in part.root_set]
+    inside = set(cone) | {root}
+    local = {n: [r for r in readers[n] if r in inside] for n in cone}
+    reduced = [n for n in cone + [root] if n.op in ops.REDUCE]
+    roots = part.root_set
+    if reason == "recompute":
+        inner = [n for n in reduced if n.op is ops.SUM and _below_another(n, reduced)]
+        products = [n for n in inner if n.src[0].op is ops.MUL] or inner
+        deepest = [n for n in products if not any(m is not n and m in toposort(n) for m in products)]
+        found = {climb(n, local, roots) for n in deepest}
+    else:
+        last = [n for n in reduced if not any(n is not m and n in toposort(m, enter=inside.__contains__) for m in reduced)]
+        found = set().union(*(_operands_with_reductions(n, inside) for n in last)) if last else set()
+    found = {n for n in found if n is not root and n.op not in ops.MOVEMENT}
+    if not found:
+        found = {n for n in reduced if n is not root}
+        found = {n for n in found if not any(m is not n and m in toposort(n) for m in found)} or found
+    return found
+
+
+def _below_another(current: Node, reduced: list[Node]) -> bool:
+    return any(current is not other and current in toposort(other) for other in reduced)
+
+
+def _operands_with_reductions(reduction: Node, inside: set[Node]) -> set[Node]:
+    """The factors of a reduction's product that hold reductions themselves, without the expansions around them."""
+    product = _without_movement(reduction.src[0])
+    factors = product.src if product.op is ops.MUL else (product,)
+    found = (_without_movement(f) for f in factors)
+    return {f for f in found if f in inside and
+            any(n.op in ops.REDUCE and n in inside for n in toposort(f, enter=inside.__contains__))}
+
+
+def _without_movement(current: Node) -> Node:
+    while current.op in ops.MOVEMENT or current.op is ops.CAST:
+        current = current.src[0]
+    return current
+
+
+# --- launches --------------------------------------------------------------------------------------------------------
+
+def make_schedule(sinks: list[Node], target: Target, may_overwrite: Callable[[Node], bool]) -> Schedule:
+    """The launches that compute the sinks. may_overwrite(buffer node): whether nobody else can still read it."""
+    owned = own_versions(sinks, may_overwrite)
+    part = partition(owned, _wanted_cuts(target))
+    schedule = Schedule([], dict(zip(sinks, owned)), {})
+    for root in part.roots:
+        shape, leaves = canonical(root, part)
+        home = root
+        if root.op is ops.ASSIGN:
+            version = root.src[0]
+            home = schedule.storage.get(version, version)
+            if version not in toposort(root.src[1], enter=lambda n: n not in part.root_set):
+                leaves = tuple(n for n in leaves if n is not version)
+        schedule.storage[root] = home
+        schedule.launches.append(Launch(program_of(shape, target), (*leaves, root), root))
+    return schedule
+
+
+def own_versions(sinks: list[Node], may_overwrite: Callable[[Node], bool]) -> list[Node]:
+    """Let every ASSIGN write a version that nothing else reads, through a copy where it must.
+
+    before:  y = ASSIGN(x, v); z = x + y       (x is still read)
+    after:   y = ASSIGN(CONTIGUOUS(x), v); z = x + y
+    """
+    order = toposort(*sinks, enter=lambda n: n.op is not ops.BUFFER)
+    readers = users(order)
+    replaced: dict[Node, Node] = {}
+    for number, current in enumerate(n for n in order if n.op is ops.ASSIGN):
+        version = current.src[0]
+        alone = readers[version] == [current] and version not in sinks and version not in toposort(current.src[1])
+        if alone and (version.op is not ops.BUFFER or may_overwrite(version)):
+            continue
+        src = substitute(current.src, replaced)
+        copied = node(ops.CONTIGUOUS, (src[0],), number)
+        replaced[current] = node(ops.ASSIGN, (copied, src[1]), current.arg)
+    return substitute(sinks, replaced) if replaced else list(sinks)
