@@ -10,6 +10,7 @@ _MODULE_OF = {
     **dict.fromkeys(("arange", "eye", "from_numpy", "full", "linspace", "ones", "zeros"), "creation"),
     **dict.fromkeys(("cat", "einsum", "maximum", "minimum", "realize", "stack", "where"), "functional"),
     **dict.fromkeys(("manual_seed",), "random"),
+    "jit": "runtime.jit", "stats": "runtime.stats", "explain": "runtime.explain",
 }
 _MODULES = ("dtypes", "errors", "nn", "random")
 

@@ -152,13 +152,15 @@ class Elementwise:
         if not a.dtype.is_float:
             return a._apply(ops.MOD, b)
         quotient = a // b
-        return (quotient == 0).where(a, a - quotient * b)
+        rest = (quotient == 0).where(a, a - quotient * b)
+        wrong = (rest != 0) & ((rest < 0) != (b < 0))  # the quotient was rounded up, or to zero
+        return wrong.where(rest + b, rest)
 
     def __pow__(self, exponent):
         """x to the power y. An integer y as a Python number multiplies; floats go through exp2 and log2."""
         if isinstance(exponent, int) and not isinstance(exponent, bool):
             return self._integer_power(exponent)
-        if exponent == 0.5 and isinstance(exponent, float):
+        if isinstance(exponent, float) and exponent == 0.5:
             return self.sqrt()
         a, b = operands("pow", self, exponent)
         return a._real_power(b) if a.dtype.is_float else a._counted_power(b)

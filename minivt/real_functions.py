@@ -100,7 +100,7 @@ class RealFunctions:
 
     @real_function
     def exp(self):
-        """e to the power x, within 2 ulp in float32.
+        """e to the power x, within 2 ulp in float32 where EXP2 is within 1 and exact for whole numbers.
 
         exp2(x * log2 e) alone would lose the bits that the exponent takes. x = n ln 2 + r with whole n and |r| < ln 2
         is exact enough in two pieces of ln 2; n takes the part towards zero, so neither factor overflows first.

@@ -8,6 +8,7 @@ positive. Not for floats or for values of tensors.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import fields, is_dataclass
 from functools import lru_cache, wraps
 from math import gcd
 from typing import Callable
@@ -37,7 +38,12 @@ def variable(name: str, lowest: int, highest: int) -> Node:
 
 
 def as_index(value: Size) -> Node:
-    return value if isinstance(value, Node) else const(value, dtypes.index)
+    return value if isinstance(value, Node) else _integer(value)
+
+
+@lru_cache(maxsize=1 << 12)
+def _integer(value: int) -> Node:
+    return const(value, dtypes.index)
 
 
 def as_size(value: Size) -> Size:
@@ -57,10 +63,11 @@ def per_node(rule: Callable) -> Callable:
     def look_up(value: Node):
         found = known.get(value)
         if found is None:
-            for current in toposort(value, enter=lambda n: n not in known):
-                if current not in known:
-                    known[current] = rule(current)
-            found = known[value]
+            if not all(s in known for s in value.src):
+                for current in toposort(*value.src, enter=lambda n: n not in known):
+                    if current not in known:
+                        known[current] = rule(current)
+            found = known[value] = rule(value)
         return found
     return look_up
 
@@ -117,6 +124,8 @@ def _clamp(value: int) -> int:
 @lru_cache(maxsize=1 << 16)
 def linear(value: Node) -> tuple[tuple[tuple[Node, int], ...], int]:
     """The expression as ((atom, coefficient), ...) and a constant."""
+    if not _is_sum(value):
+        return ((), value.arg) if value.op is ops.CONST else (((value, 1),), 0)
     order = toposort(value, enter=_is_sum)
     factors = {current: 0 for current in order}  # how often each node counts in the whole
     factors[value] = 1
@@ -151,14 +160,30 @@ def _term_order(item: tuple[Node, int]):
     return -abs(coefficient), structure(atom)
 
 
-@per_node
+@lru_cache(maxsize=1 << 16)
 def structure(value: Node) -> str:
     """A text that tells expressions apart and is the same in every process; equal nodes have equal texts."""
-    arg = value.arg
-    if isinstance(arg, tuple):
-        arg = tuple(structure(a) if isinstance(a, Node) else a for a in arg)
-    text = f"{value.op.name} {value.dtype} {arg!r} {' '.join(structure(s) for s in value.src)}"
+    for current in toposort(value):  # sources first, so that the cached text below never goes deep
+        if current is not value:
+            _structure(current)
+    return _structure(value)
+
+
+@lru_cache(maxsize=1 << 16)
+def _structure(value: Node) -> str:
+    text = f"{value.op.name} {value.dtype} {_describe(value.arg)} {' '.join(_structure(s) for s in value.src)}"
     return value.op.name + hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def _describe(arg) -> str:
+    """The argument of a node as text, with the nodes inside it by structure."""
+    if isinstance(arg, Node):
+        return structure(arg)
+    if isinstance(arg, tuple):
+        return f"({', '.join(map(_describe, arg))})"
+    if is_dataclass(arg) and not isinstance(arg, (ops.Op, dtypes.DType)):
+        return f"{type(arg).__name__}({', '.join(_describe(getattr(arg, f.name)) for f in fields(arg))})"
+    return repr(arg)
 
 
 def _scaled(atom: Node, coefficient: int) -> Node:

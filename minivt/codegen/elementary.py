@@ -5,7 +5,7 @@ NumPy. Every step works lane by lane, without branches. Not for the other primit
 """
 from __future__ import annotations
 
-from math import factorial, log, log2, e, pi
+from math import e, factorial, log, log2, pi
 
 from minivt import dtypes
 from minivt.codegen.render.llvm import Builder, Value
@@ -56,7 +56,7 @@ def exp2(b: Builder, x: Value) -> Value:
     magic = b.like(1.5 * 2.0 ** fraction, x)  # adding it rounds to an integer, which its low bits then hold
     shifted = b.add(x, magic)
     rest = b.sub(x, b.sub(shifted, magic))
-    whole = b.sub(b.bits(shifted, signed), b.bits(b.splat(magic, x.lanes), signed))
+    whole = b.sub(b.bits(shifted, signed), b.bits(magic, signed))
     half = b.shift_right(whole, b.like(1, whole))
     result = b.multiply_add(rest, _polynomial(b, rest, _EXP2[x.dtype]), b.like(1.0, rest))
     return b.mul(b.mul(result, _power(b, half, x)), _power(b, b.sub(whole, half), x))
@@ -116,7 +116,7 @@ def sin(b: Builder, x: Value) -> Value:
     usable = b.both(inside, b.less(c(bias - 3), exponent))
     start = b.select(usable, start, c(64))
     word, shift = b.shift_right(start, c(6)), b.both(start, c(63))
-    words = [b.table(_TURNS, b.add(word, c(i))) for i in range(3)]
+    words = [b.table("turns", _TURNS, b.add(word, c(i))) for i in range(3)]
     high, low = (b.call("fshl", dtypes.uint64, words[i], words[i + 1], shift) for i in range(2))
     turns = b.add(b.mul(significand, high), _high_product(b, significand, low))
     # Fold into a quarter turn either way: sin(a) = sin(half a turn - a).
@@ -131,6 +131,7 @@ def sin(b: Builder, x: Value) -> Value:
     r = b.select(b.less(magnitude, b.like(1.5, x)), x, large)
     z = b.mul(r, r)
     result = b.multiply_add(b.mul(r, z), _polynomial(b, z, _SIN[x.dtype]), r)
+    result = b.select(b.differ(x, b.like(0.0, x)), result, x)  # keeps the sign of zero
     return b.select(inside, result, b.like(float("nan"), x))
 
 

@@ -48,7 +48,7 @@ class Builder:
         self.native_half = native_half
         self.scopes = [Scope("entry")]
         self.loops: list[tuple] = []
-        self.declared: dict[str, str] = {}
+        self.declared: dict[str, str] = {}  # declarations and constants of the module, by name
         self.count = 0
 
     @property
@@ -232,7 +232,7 @@ class Builder:
             return self.exclusive(x, Value("-32768", x.dtype))
         return self.pure(x.dtype, x.lanes, f"fneg {self.type(x.dtype, x.lanes)} %s", x)
 
-    def quotient(self, x: Value, y: Value, exact: bool = False, remainder: bool = False) -> Value:
+    def quotient(self, x: Value, y: Value, remainder: bool) -> Value:
         """The plain machine quotient or remainder, truncated; y is neither 0 nor, if signed, -1 with the lowest x."""
         letter = "s" if x.dtype.kind == "i" else "u"
         return self.binary(f"{letter}{'rem' if remainder else 'div'}", x, y)
@@ -378,6 +378,17 @@ class Builder:
         immediate = ["i32 immarg" if k == "i32" else k for k in kinds]
         self.declare(name, result, immediate)
         return f"call {result} {name}(" + ", ".join(f"{k} {o}" for k, o in zip(kinds, operands)) + ")"
+
+    def table(self, name: str, words: tuple[int, ...], index: Value) -> Value:
+        """Elements of a constant array of 64-bit words."""
+        self.declared["@" + name] = (f"@{name} = internal constant [{len(words)} x i64] ["
+                                     + ", ".join(f"i64 {w}" for w in words) + "]")
+        return self.load(self.address(Value("@" + name, None), index, dtypes.uint64), dtypes.uint64, index.lanes, 0)
+
+    def zeros(self) -> Value:
+        """The address of a zero of any dtype: where a load goes whose mask is false."""
+        self.declared["@zeros"] = "@zeros = internal constant [8 x i8] zeroinitializer, align 8"
+        return Value("@zeros", None)
 
     # --- loops -------------------------------------------------------------------------------------------------------
 

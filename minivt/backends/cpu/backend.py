@@ -1,0 +1,154 @@
+"""The CPU behind runtime's seam: LLVM code for the host's real features, run by native workers.
+
+Not for lowering (codegen/vectorize.py, codegen/render/llvm.py) nor for threads (workers.py).
+"""
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable, Sequence
+
+import numpy as np
+
+import minivt.codegen
+from minivt.backends.cpu import memory
+from minivt.backends.cpu.host import HostTarget, host_target
+from minivt.codegen.target import Target, cpu_target
+from minivt.codegen.tile import TileProgram
+from minivt.dtypes import DType
+from minivt.runtime.cache import content_key, disk_cache
+from minivt.runtime.seam import Backend, Call, Runnable
+from minivt.runtime.threads import thread_count
+from minivt.symbolic import as_index, structure
+
+
+@dataclass
+class Executable:
+    """A loaded kernel. variables: names in the order of its argument array; scratch_bytes: for each thread."""
+    name: str
+    function: int
+    tasks: int
+    scratch_bytes: int
+    variables: tuple[str, ...]
+    code: object
+
+
+class CpuBackend(Backend):
+    name = "cpu"
+
+    def __init__(self, host: HostTarget):
+        self.host = host
+        features = tuple(f for f, has in (("fma", host.has_fma), ("bf16_dot", host.has_bf16_dot)) if has)
+        registers = 32 if host.vector_bits == 512 or host.triple.startswith("aarch64") else 16
+        self.target: Target = cpu_target(host.vector_bits // 8, registers, host.l2_bytes, thread_count(), features)
+        self.loaded: dict[str, Executable] = {}
+
+    # --- memory ---
+
+    def allocate(self, nbytes: int) -> np.ndarray:
+        return memory.allocate(nbytes)
+
+    def from_host(self, array: np.ndarray) -> np.ndarray:
+        return array.reshape(-1).view(np.uint8)
+
+    def to_host(self, block: np.ndarray, shape: tuple[int, ...], dtype: DType) -> np.ndarray:
+        count = int(np.prod(shape, dtype=np.int64))
+        return block[:count * dtype.itemsize].view(dtype.storage).reshape(shape)
+
+    # --- code ---
+
+    def compile(self, programs: Sequence[TileProgram], progress: Callable[[int], None] | None = None) -> list[Executable]:
+        keys = [self._key(p) for p in programs]
+        missing = {k: p for k, p in zip(keys, programs) if k not in self.loaded}
+        fresh = {}
+        for key, program in missing.items():
+            stored = disk_cache().get(key)
+            if stored is None:
+                fresh[key] = program
+            else:
+                self.loaded[key] = _load(stored)
+        if fresh:
+            self._compile(fresh, progress)
+        return [self.loaded[k] for k in keys]
+
+    def _compile(self, programs: dict[str, TileProgram], progress) -> None:
+        from minivt.backends.cpu.compile_pool import compile_many
+        from minivt.codegen.vectorize import lower_cpu
+        kernels = {key: lower_cpu(program, self.target) for key, program in programs.items()}
+        done = []
+
+        def finished(key):
+            done.append(key)
+            if progress is not None:
+                progress(len(done))
+        objects = compile_many([(key, k.ir_text) for key, k in kernels.items()], self.host, finished)
+        for (key, kernel), code in zip(kernels.items(), objects):
+            facts = {"name": kernel.name, "scratch_bytes": kernel.scratch_bytes, "variables": list(kernel.variables)}
+            stored = json.dumps(facts).encode() + b"\n" + code
+            disk_cache().put(key, stored)
+            self.loaded[key] = _load(stored)
+
+    def _key(self, program: TileProgram) -> str:
+        from minivt.backends.cpu.jit import compiler_version
+        return content_key("kernel", _program_text(program), self.host.triple, self.host.cpu, self.host.features,
+                           repr(self.target), _codegen_version(), compiler_version())
+
+    def prepare(self, calls: list[Call]) -> Runnable:
+        return CpuProgram(calls)
+
+
+def _load(stored: bytes) -> Executable:
+    from minivt.backends.cpu.jit import load_object
+    head, _, code = stored.partition(b"\n")
+    facts = json.loads(head)
+    name = facts["name"]
+    loaded = load_object(code, [name, f"{name}_tasks"])
+    return Executable(name, loaded[name], loaded[f"{name}_tasks"], facts["scratch_bytes"], tuple(facts["variables"]), loaded)
+
+
+@functools.lru_cache(maxsize=4096)
+def _program_text(program: TileProgram) -> str:
+    """What makes two programs the same code."""
+    sizes = [(p.slot, p.dtype.name, p.written) for p in program.params]
+    return f"{program.name} {sizes} {[structure(g) for g in program.grid]} {structure(as_index(program.body))}"
+
+
+@functools.cache
+def _codegen_version() -> str:
+    """A digest of the code generator's own source: other source, other code."""
+    folder = Path(minivt.codegen.__file__).parent
+    return content_key("codegen", *(f.read_bytes() for f in sorted(folder.rglob("*.py"))))
+
+
+class CpuProgram(Runnable):
+    """Launches as one native program (workers.NativeProgram)."""
+
+    def __init__(self, calls: list[Call]):
+        from minivt.backends.cpu.workers import NativeProgram, Step
+        self.calls = calls
+        self.steps = [Step(c.executable.function, c.executable.tasks,
+                           np.array([m.ctypes.data for m in c.memories], np.uint64),
+                           np.zeros(len(c.executable.variables), np.int64), c.executable.code) for c in calls]
+        self.with_variables = [(s, c.executable.variables) for s, c in zip(self.steps, calls) if c.executable.variables]
+        self.native = NativeProgram(self.steps, max((c.executable.scratch_bytes for c in calls), default=0))
+
+    def rebind(self, call: int, slot: int, block: np.ndarray) -> None:
+        self.calls[call].memories[slot] = block
+        self.steps[call].buffers[slot] = block.ctypes.data
+
+    def run(self, values: dict[str, int]) -> None:
+        for step, names in self.with_variables:
+            for n, name in enumerate(names):
+                step.vars[n] = values[name]
+        self.native.run()
+
+
+@functools.cache
+def _backend() -> CpuBackend:
+    return CpuBackend(host_target())
+
+
+def open_backend(device: str) -> Backend:
+    return _backend()

@@ -1,0 +1,261 @@
+"""Capture and replay: a function of tensors is traced once and from then on runs as one program.
+
+    @minivt.jit
+    def step(tokens, start):          # Tensors and bound Variables
+        ...
+        return logits
+
+The first call traces and runs. A later call copies nothing and builds nothing: it binds the arguments' memory, sets the
+Variables and replays. State, tensors that the function assigned into, advances in place at each replay. Whatever
+cannot be replayed raises CaptureError at the line that did it. Not for what a backend makes of the launches (seam.py).
+"""
+from __future__ import annotations
+
+import functools
+import sys
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Callable
+
+from minivt import ops
+from minivt.errors import CaptureError
+from minivt.graph import Node, node, substitute, toposort, walk
+from minivt.runtime import realize as runtime
+from minivt.runtime.buffer import Buffer
+from minivt.runtime.realize import Plan, VARIABLES
+from minivt.runtime.seam import backend_of
+from minivt.symbolic import evaluate
+
+
+def user_line() -> str:
+    """'file:line' of the innermost frame outside minivt."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == "minivt" \
+            and not frame.f_globals["__name__"].startswith("minivt.models"):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "<unknown>"
+
+
+class Trace:
+    """What Tensor tells while a function is captured. before: ids of the tensors that already lived."""
+
+    def __init__(self):
+        self.before = set(runtime.LIVE.keys())
+        self.states: list = []
+
+    def read(self, tensor, what: str) -> None:
+        raise CaptureError(f"{user_line()}: {what} reads a value inside a captured function; return the tensor instead")
+
+    def assigned(self, tensor) -> None:
+        if id(tensor) in self.before and not any(s is tensor for s in self.states):
+            self.states.append(tensor)
+
+
+def _flatten(value, tensors: list, key: list) -> Any:
+    """Take the tensors out of nested tuples, lists and dicts; the key is everything that must not change."""
+    if hasattr(value, "node") and hasattr(value, "device"):
+        tensors.append(value)
+        key.append(("tensor", value.node.shape, value.dtype, value.device))
+        return len(tensors) - 1
+    if hasattr(value, "bounds") and hasattr(value, "node"):
+        key.append(("variable", value.node))
+        return None
+    if isinstance(value, (tuple, list)):
+        key.append((type(value).__name__, len(value)))
+        return type(value)(_flatten(v, tensors, key) for v in value)
+    if isinstance(value, dict):
+        key.append(("dict", tuple(value)))
+        return {k: _flatten(v, tensors, key) for k, v in value.items()}
+    key.append(value)
+    return None
+
+
+def _map(value, change: Callable):
+    """The same nest with every tensor changed."""
+    if hasattr(value, "node") and hasattr(value, "device"):
+        return change(value)
+    if isinstance(value, (tuple, list)):
+        return type(value)(_map(v, change) for v in value)
+    if isinstance(value, dict):
+        return {k: _map(v, change) for k, v in value.items()}
+    return value
+
+
+def jit(function: Callable) -> Callable:
+    """A function that is traced at its first call and replayed afterwards.
+
+    Arguments: Tensors, bound Variables and plain hashable values, also nested. CaptureError for a read value, another
+    shape, dtype or plain value than at the first call, an argument returned as it came, a computation forced inside.
+    """
+    captured: list[Captured] = []
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        if captured:
+            return captured[0].replay(args, kwargs)
+        made, results = Captured.trace(function, args, kwargs)
+        captured.append(made)
+        return results
+    call.captured = captured
+    return call
+
+
+@dataclass
+class State:
+    """A tensor that the function assigns into.
+
+    first: the BUFFER node that the plan starts from; home: the node in whose memory the last version lies, `first`
+    itself where the plan writes in place. reads, writes: the launch arguments that are first and home.
+    """
+    tensor: Any
+    first: Node
+    last: Node
+    home: Node
+    reads: list[tuple[int, int]]
+    writes: list[tuple[int, int]]
+
+
+class Captured:
+    """One traced function: its plan, its memory, and which launch arguments change from run to run."""
+
+    @staticmethod
+    def trace(function, args, kwargs):
+        tensors: list = []
+        key: list = []
+        _flatten((args, kwargs), tensors, key)
+        made = Captured()
+        made.name, made.key = function.__qualname__, tuple(key)
+        results = made._trace(function, args, kwargs, tensors)
+        return made, results
+
+    def _trace(self, function, args, kwargs, tensors):
+        owner = type(tensors[0]) if tensors else _tensor_class()
+        for t in tensors:
+            t.realize()
+        inputs = [node(ops.BUFFER, (), Buffer(t.node.shape, t.dtype, t.device, t.node.arg.memory, owner=t), t.dtype)
+                  for t in tensors]
+        stand_ins = iter([owner._from_node(n, t.device) for n, t in zip(inputs, tensors)])
+        kept = []
+        args, kwargs = _map((args, kwargs), lambda t: kept.append(next(stand_ins)) or kept[-1])
+        trace = Trace()
+        owner._trace, runtime.capturing = trace, True
+        try:
+            self.results = function(*args, **kwargs)
+        finally:
+            owner._trace, runtime.capturing = None, False
+        outputs: list = []
+        _map(self.results, outputs.append)
+        for out in outputs:
+            if out.node in inputs:
+                raise CaptureError(f"{self.name}: an argument is returned as it came; a replay cannot alias it: "
+                                   "return argument.contiguous() instead")
+        return self._build(owner, inputs, outputs, trace.states, tensors)
+
+    def _build(self, owner, inputs, outputs, states, tensors):
+        firsts = self._first_versions(states)
+        roots = [o.node for o in outputs] + [s.node for s in states]
+        roots = runtime.substitute_realized(substitute(roots, {k: v for k, v in firsts.items() if k is not v}))
+        self.out_nodes, state_nodes = roots[:len(outputs)], roots[len(outputs):]
+        self.device = runtime.device_of(roots)
+        self.backend = backend_of(self.device)
+        versions = list(firsts.values())
+        sinks = list(dict.fromkeys(n for n in roots if n.op is not ops.BUFFER))
+        self.plan = Plan.make(sinks, self.backend, self.device, lambda b: b in versions)
+        self.memories = self.plan.allocate(self.backend, _largest(sinks))
+        self.runnable = self.plan.prepare(self.backend, self.memories)
+        self.inputs = [self._slots(n) for n in inputs]
+        self.outputs = [(n, self._slots(self.plan.home(n)) if n.op is not ops.BUFFER else []) for n in self.out_nodes]
+        self.states = [State(tensor, first, last, self.plan.home(last), self._slots(first),
+                             self._slots(self.plan.home(last)))
+                       for tensor, first, last in zip(states, versions, state_nodes)]
+        self.owner = owner
+        for state in self.states:
+            state.tensor.node = state.first
+        return self._run(tensors)
+
+    def _first_versions(self, states) -> dict[Node, Node]:
+        """The version from which each state starts, in memory."""
+        firsts: dict[Node, Node] = {}
+        for state in states:
+            base = state.node
+            while base.op is ops.ASSIGN:
+                base = base.src[0]
+            firsts[base], = runtime.realize([base])
+        return firsts
+
+    def _slots(self, argument: Node) -> list[tuple[int, int]]:
+        """Where a storage node is an argument: (launch, slot) pairs."""
+        storage = self.plan.schedule.storage
+        return [(number, slot) for number, launch in enumerate(self.plan.schedule.launches)
+                for slot, a in enumerate(launch.arguments) if storage.get(a, a) is argument]
+
+    # --- replay ---
+
+    def replay(self, args, kwargs):
+        tensors: list = []
+        key: list = []
+        _flatten((args, kwargs), tensors, key)
+        if tuple(key) != self.key:
+            was, now = next(((a, b) for a, b in zip(self.key, key) if a != b), (self.key, key))
+            raise CaptureError(f"{self.name}: called with {now} where it was captured with {was}; "
+                               "shapes, dtypes and plain values are fixed by the first call: capture another function")
+        if runtime.capturing:
+            raise CaptureError(f"{self.name}: a captured function is called inside another; call the plain function")
+        return self._run(tensors)
+
+    def _run(self, tensors):
+        for t, slots in zip(tensors, self.inputs):
+            self._rebind(slots, t.realize().node.arg.memory)
+        results: dict[Node, Node] = {s.last: self._next_version(s) for s in self.states}
+        for n, slots in self.outputs:
+            if n not in results and n.op is not ops.BUFFER:
+                results[n] = self._fresh(n, slots)
+        self.runnable.run(VARIABLES)
+        self.plan.record(VARIABLES)
+        for state in self.states:
+            state.tensor.node = results[state.last]
+        made = iter([self.owner._from_node(results.get(n, n), self.device) for n, _ in self.outputs])
+        return _map(self.results, lambda t: next(made))
+
+    def _fresh(self, n: Node, slots) -> Node:
+        """New memory for a result: an earlier one may still be alive."""
+        memory = self.backend.allocate(prod(evaluate(s, VARIABLES) for s in n.shape) * n.dtype.itemsize)
+        self._rebind(slots, memory)
+        return node(ops.BUFFER, (), Buffer(n.shape, n.dtype, self.device, memory), n.dtype)
+
+    def _rebind(self, slots, memory) -> None:
+        for call, slot in slots:
+            self.runnable.rebind(call, slot, memory)
+
+    def _next_version(self, state: State) -> Node:
+        """Bind the state's present version, wherever it lies now, and say where the next one will lie.
+
+        A version that another tensor still holds, or memory that was lent to us, is copied before it is overwritten.
+        """
+        current, = runtime.realize([state.tensor.node])
+        in_place = state.home is state.first
+        if in_place and (current.arg.owner is not None or self._held_elsewhere(state, current)):
+            current, = runtime.realize([node(ops.CONTIGUOUS, (current,), object())])
+        state.tensor.node = current
+        self._rebind(state.reads, current.arg.memory)
+        return current if in_place else self._fresh(state.last, state.writes)
+
+    def _held_elsewhere(self, state: State, version: Node) -> bool:
+        """Whether another tensor still shows, or is lazily built over, the state's present version."""
+        return any(t.node is version or t.node.op is not ops.BUFFER and version in walk(t.node)
+                   for t in list(runtime.LIVE.values()) if t is not state.tensor)
+
+
+def _largest(roots: list[Node]) -> dict[str, int]:
+    """Every VARIABLE at its highest value: what memory must be enough for."""
+    found: dict[str, int] = {}
+    for current in toposort(*roots):
+        for size in current.shape:
+            if isinstance(size, Node):
+                found.update((n.arg[0], n.arg[2]) for n in walk(size) if n.op is ops.VARIABLE)
+    return found
+
+
+def _tensor_class():
+    from minivt.tensor import Tensor  # only for functions without tensor arguments; tensor.py imports this package
+    return Tensor
