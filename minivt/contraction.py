@@ -26,13 +26,14 @@ class Contraction:
         """
         other = self._coerce(other)
         if not self.ndim or not other.ndim:
-            raise ShapeError(f"matmul: shapes are {shape_text(self.node.shape)} and {shape_text(other.node.shape)}; each "
-                             "needs at least one axis: use * for scalars")
+            raise ShapeError(f"matmul: shapes are {shape_text(self.node.shape)} and {shape_text(other.node.shape)}; "
+                             "each needs at least one axis: use * for scalars")
         a = self if self.ndim > 1 else self.unsqueeze(0)
         b = other.mT if other.ndim > 1 else other.unsqueeze(0)
         if a.node.shape[-1] != b.node.shape[-1]:
+            place = "second to last" if other.ndim > 1 else "only one"
             raise ShapeError(f"matmul: inner sizes differ, a is {shape_text(self.node.shape)} and b is "
-                             f"{shape_text(other.node.shape)}: a's last must equal b's {'second to last' * (other.ndim > 1) or 'only one'}")
+                             f"{shape_text(other.node.shape)}: a's last must equal b's {place}")
         product = contract("matmul", [a.unsqueeze(-2), b.unsqueeze(-3)], (-1,))
         if self.ndim == 1:
             product = product.squeeze(-2)
@@ -71,8 +72,8 @@ def einsum_of(subscripts: str, tensors: list):
     for labels, t in zip(inputs, tensors):
         for label, size in zip(labels, t.node.shape):
             if label_sizes.setdefault(label, size) not in (size, 1) and size != 1:
-                raise ShapeError(f"einsum: label {label!r} of {subscripts!r} has sizes {expression(label_sizes[label])} "
-                                 f"and {expression(size)}; they must be equal")
+                raise ShapeError(f"einsum: label {label!r} of {subscripts!r} has sizes "
+                                 f"{expression(label_sizes[label])} and {expression(size)}; they must be equal")
             if size != 1:
                 label_sizes[label] = size
     order = [*output, *(label for label in label_sizes if label not in output)]
@@ -101,7 +102,8 @@ def parse_subscripts(subscripts: str, ranks: list[int]) -> tuple[list[list[str]]
     output = _labels(subscripts, right, len(right.replace("...", "")) + hidden)
     known = {label for labels in inputs for label in labels}
     if not set(output) <= known or (hidden and "..." not in right):
-        raise ShapeError(f"einsum: the output of {subscripts!r} must take its labels, and the Ellipsis, from the inputs")
+        raise ShapeError(f"einsum: the output of {subscripts!r} must take its labels, and the Ellipsis, from the "
+                         "inputs")
     return inputs, output
 
 
@@ -111,6 +113,6 @@ def _labels(subscripts: str, term: str, rank: int) -> list[str]:
     labels = [*before, *(str(i) for i in reversed(range(hidden))), *after] if dots else list(term)
     named = [label for label in labels if not label.isdigit()]
     if hidden < 0 or len(labels) != rank or len(set(labels)) != rank or not all(n.isalpha() for n in named):
-        raise ShapeError(f"einsum: {term!r} in {subscripts!r} does not fit {rank} axes; give each axis its own letter, or "
-                         "use one Ellipsis")
+        raise ShapeError(f"einsum: {term!r} in {subscripts!r} does not fit {rank} axes; give each axis its own letter, "
+                         "or use one Ellipsis")
     return labels

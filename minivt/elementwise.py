@@ -36,7 +36,8 @@ def scalar_node(name: str, value, dtype: DType):
     if dtype.is_int:
         low, high = integer_range(dtype)
         if not low <= value <= high:
-            raise DTypeError(f"{name}: {value} does not fit {dtype}, which holds {low} to {high}; cast the tensor first")
+            raise DTypeError(f"{name}: {value} does not fit {dtype}, which holds {low} to {high}; cast the tensor "
+                             "first")
     return const(value, dtype)
 
 
@@ -114,8 +115,8 @@ class Elementwise:
         """The parts along the last axis as one unsigned integer of dtype's size."""
         count, bits = dtype.itemsize // self.dtype.itemsize, 8 * self.dtype.itemsize
         if not self.ndim or self.node.shape[-1] != count:
-            raise ShapeError(f"bitcast: {self.dtype} {shape_text(self.node.shape)} cannot be read as {dtype}; the last axis "
-                             f"must hold the {count} parts of one element")
+            raise ShapeError(f"bitcast: {self.dtype} {shape_text(self.node.shape)} cannot be read as {dtype}; the last "
+                             f"axis must hold the {count} parts of one element")
         wide = dtypes.BY_NAME[f"uint{8 * dtype.itemsize}"]
         parts = self.bitcast(f"uint{bits}")
         joined = parts[..., 0].cast(wide)

@@ -46,8 +46,8 @@ def stack(tensors, axis: int = 0) -> Tensor:
     tensors = _tensors("stack", tensors)
     for t in tensors:
         if t.node.shape != tensors[0].node.shape:
-            raise ShapeError(f"stack: shapes {shape_text(tensors[0].node.shape)} and {shape_text(t.node.shape)} differ; "
-                             "all must be equal")
+            raise ShapeError(f"stack: shapes {shape_text(tensors[0].node.shape)} and {shape_text(t.node.shape)} "
+                             "differ; all must be equal")
     axis = normal_axis("stack", axis, tensors[0].ndim + 1)
     return cat([t.unsqueeze(axis) for t in tensors], axis)
 

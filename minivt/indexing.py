@@ -37,8 +37,8 @@ class Indexing:
                 kept.append(axis)
             axis += 1
         if len(gathers) > 1:
-            raise ShapeError(f"getitem: integer arrays index axes {', '.join(str(a) for a, _ in gathers)}; one axis at a "
-                             "time is supported: index twice")
+            raise ShapeError(f"getitem: integer arrays index axes {', '.join(str(a) for a, _ in gathers)}; one axis at "
+                             "a time is supported: index twice")
         return view._picked(kept, *gathers)
 
     def _picked(self, kept, gather=None):
@@ -76,8 +76,8 @@ class Indexing:
         used = sum(item is not None and item is not Ellipsis for item in items)
         if sum(item is Ellipsis for item in items) > 1 or used > self.ndim:
             raise ShapeError(f"{name}: {used} axes are indexed with {sum(i is Ellipsis for i in items)} Ellipsis, the "
-                             f"tensor has shape {shape_text(self.node.shape)}; index at most {self.ndim} axes, with one "
-                             "Ellipsis")
+                             f"tensor has shape {shape_text(self.node.shape)}; index at most {self.ndim} axes, with "
+                             "one Ellipsis")
         place = next((i for i, item in enumerate(items) if item is Ellipsis), len(items))
         return items[:place] + [slice(None)] * (self.ndim - used) + items[place + 1:]
 
@@ -117,15 +117,15 @@ class Indexing:
             if isinstance(item, slice):
                 start, size, step = slice_bounds("setitem", item, self.node.shape[axis], axis)
                 if step != 1:
-                    raise ShapeError(f"setitem: axis {axis} has step {step}; only regions of step 1 can be assigned: use "
-                                     "where")
+                    raise ShapeError(f"setitem: axis {axis} has step {step}; only regions of step 1 can be assigned: "
+                                     "use where")
                 region.append((start, size))
                 kept.append(size)
             elif is_size(item):
                 region.append((_inside("setitem", unwrap(item), self.node.shape[axis], axis), 1))
             else:
-                raise ShapeError(f"setitem: axis {axis} is indexed by an array; assign with integers and slices, or use "
-                                 "where")
+                raise ShapeError(f"setitem: axis {axis} is indexed by an array; assign with integers and slices, or "
+                                 "use where")
         self._assign(value, tuple(region), tuple(kept), "setitem")
 
     def assign(self, value):
@@ -136,8 +136,8 @@ class Indexing:
     def _assign(self, value, region: tuple, shape: tuple, name: str):
         value = self._coerce(value).cast(self.dtype)
         if broadcast_shapes(name, value.node.shape, shape) != shape:
-            raise ShapeError(f"{name}: the value has shape {shape_text(value.node.shape)}, the region {shape_text(shape)}"
-                             f" of {shape_text(self.node.shape)}; the value must broadcast to it")
+            raise ShapeError(f"{name}: the value has shape {shape_text(value.node.shape)}, the region "
+                             f"{shape_text(shape)} of {shape_text(self.node.shape)}; the value must broadcast to it")
         value = value._make(expand_node(value.node, shape))._reshaped(tuple(size for _, size in region))
         if any(bounds(size)[1] == 0 for _, size in region):
             return
@@ -204,8 +204,8 @@ def slice_bounds(name: str, item: slice, size, axis: int):
     start, stop = _symbolic_end(start, 0, size), _symbolic_end(stop, size, size)
     count = sub(stop, start)
     if bounds(start)[0] < 0 or bounds(count)[0] < 0 or bounds(sub(size, stop))[0] < 0:
-        raise BoundsError(f"{name}: the slice {_with_bounds(start)} to {_with_bounds(stop)} is not certainly inside axis "
-                          f"{axis} of size {_with_bounds(size)}; tighten the bounds of its Variables")
+        raise BoundsError(f"{name}: the slice {_with_bounds(start)} to {_with_bounds(stop)} is not certainly inside "
+                          f"axis {axis} of size {_with_bounds(size)}; tighten the bounds of its Variables")
     return start, count, 1
 
 

@@ -32,8 +32,8 @@ class Movement:
             else unwrap(mod(total, product)) == 0)
         if len(open_axes) > 1 or not fits:
             given = shape_text(tuple(-1 if a in open_axes else s for a, s in enumerate(known)))
-            raise ShapeError(f"reshape: {shape_text(self.node.shape)} has not the number of elements of {given}; at most "
-                             "one size may be -1 and the product must be the same")
+            raise ShapeError(f"reshape: {shape_text(self.node.shape)} has not the number of elements of {given}; at "
+                             "most one size may be -1 and the product must be the same")
         if open_axes:
             quotient = total // product if isinstance(total, int) and isinstance(product, int) else \
                 unwrap(idiv(total, product))
@@ -115,8 +115,8 @@ class Movement:
         """With `value` around it; widths: (before, after) for each axis."""
         widths = [tuple(map(unwrap, w)) for w in widths]
         if len(widths) != self.ndim or any(len(w) != 2 or min(map(lambda s: bounds(s)[0], w)) < 0 for w in widths):
-            raise ShapeError(f"pad: widths are {widths} for shape {shape_text(self.node.shape)}; one pair of sizes that "
-                             "are not negative is needed for each axis")
+            raise ShapeError(f"pad: widths are {widths} for shape {shape_text(self.node.shape)}; one pair of sizes "
+                             "that are not negative is needed for each axis")
         padded = self._padded(tuple(widths))
         if scalar_zero(value):
             return padded
@@ -142,16 +142,16 @@ class Movement:
         total = self.node.shape[axis]
         if not isinstance(size, (tuple, list)):
             if not isinstance(total, int) or size < 1:
-                raise ShapeError(f"split: size is {size} for {shape_text(self.node.shape)}; give a positive size for an "
-                                 "axis of fixed size, or a list of sizes")
+                raise ShapeError(f"split: size is {size} for {shape_text(self.node.shape)}; give a positive size for "
+                                 "an axis of fixed size, or a list of sizes")
             size = [min(size, total - i) for i in range(0, total, size)] or [0]
         pieces, start = [], 0
         for s in map(unwrap, size):
             pieces.append(self._slice_axis(axis, start, s))
             start = add(start, s)
         if start != total:
-            raise ShapeError(f"split: the sizes sum to {wrap(start)}; axis {axis} of {shape_text(self.node.shape)} asks "
-                             f"{wrap(total)}")
+            raise ShapeError(f"split: the sizes sum to {wrap(start)}; axis {axis} of {shape_text(self.node.shape)} "
+                             f"asks {wrap(total)}")
         return pieces
 
     def chunk(self, count: int, axis: int = 0) -> list:

@@ -11,7 +11,7 @@ at each step), so a walk over the graph sees every dependency. Not for the meani
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Callable
 
 from minivt import ops
@@ -20,19 +20,22 @@ from minivt.errors import DTypeError, ShapeError
 from minivt.graph import Node, node, substitute, toposort
 from minivt.symbolic import Size
 
-_numbers = itertools.count()
+_fresh = itertools.count(-1, -1)
 
 
 @dataclass(frozen=True)
 class Placeholder:
-    """Stands for a value that a step is given; two placeholders of one shape and dtype are told apart by number."""
+    """Stands for a value that a step is given.
+
+    number: in a finished body its position, so that equal bodies are equal values; while a step is traced, unique.
+    """
     shape: tuple[Size, ...]
     dtype: DType
-    number: int = field(default_factory=lambda: next(_numbers))
+    number: int
 
 
-def placeholder(shape: tuple[Size, ...], dtype: DType) -> Node:
-    return node(ops.BUFFER, (), Placeholder(tuple(shape), dtype), dtype)
+def placeholder(like: Node, shape: tuple[Size, ...], number: int) -> Node:
+    return node(ops.BUFFER, (), Placeholder(tuple(shape), like.dtype, number), like.dtype)
 
 
 @dataclass(frozen=True)
@@ -78,8 +81,8 @@ def scan(step: Callable, carry: tuple[Node, ...], xs: tuple[Node, ...]) -> tuple
     if len(lengths) != 1 or not all(x.shape for x in xs):
         raise ShapeError(f"scan: xs have shapes {[x.shape for x in xs]}; at least one x and one size of axis 0 is "
                          "needed")
-    carries = tuple(placeholder(c.shape, c.dtype) for c in carry)
-    rows = tuple(placeholder(x.shape[1:], x.dtype) for x in xs)
+    carries = tuple(placeholder(c, c.shape, next(_fresh)) for c in carry)
+    rows = tuple(placeholder(x, x.shape[1:], next(_fresh)) for x in xs)
     following, ys = step(carries, rows)
     if [c.shape for c in following] != [c.shape for c in carry]:
         raise ShapeError(f"scan: carries of shapes {[c.shape for c in carry]} became {[c.shape for c in following]}; "
@@ -87,16 +90,18 @@ def scan(step: Callable, carry: tuple[Node, ...], xs: tuple[Node, ...]) -> tuple
     if [c.dtype for c in following] != [c.dtype for c in carry]:
         raise DTypeError(f"scan: carries of dtypes {[c.dtype for c in carry]} became {[c.dtype for c in following]}; "
                          "a step must keep them: cast back")
-    outputs, captured = _close((*following, *ys), carries + rows)
-    inner = tuple(placeholder(c.shape, c.dtype) for c in captured)
-    outputs = tuple(substitute(outputs, dict(zip(captured, inner))))
-    body = ScanBody(carries, rows, inner, outputs, lengths.pop())
+    captured = _captured((*following, *ys), carries + rows)
+    traced = (*carries, *rows, *captured)
+    given = tuple(placeholder(t, t.shape, i) for i, t in enumerate(traced))
+    outputs = tuple(substitute((*following, *ys), dict(zip(traced, given))))
+    n, m = len(carries), len(carries) + len(rows)
+    body = ScanBody(given[:n], given[n:m], given[m:], outputs, lengths.pop())
     results = tuple(node(ops.SCAN, (*carry, *xs, *captured), (body, i)) for i in range(len(outputs)))
     return results[:len(carry)], results[len(carry):]
 
 
-def _close(outputs: tuple[Node, ...], own: tuple[Node, ...]) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
-    """The outputs, and the largest values below them that depend on memory but on no placeholder of the step."""
+def _captured(outputs: tuple[Node, ...], own: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The largest values below the outputs that depend on memory, but on no placeholder of the step."""
     varies, remembers = set(own), set()
     order = toposort(*outputs)
     for current in order:
@@ -105,4 +110,4 @@ def _close(outputs: tuple[Node, ...], own: tuple[Node, ...]) -> tuple[tuple[Node
         if current.op in (ops.BUFFER, ops.CUSTOM) or any(s in remembers for s in current.src):
             remembers.add(current)
     read = [*outputs, *(s for n in order if n in varies for s in n.src)]
-    return outputs, tuple(dict.fromkeys(n for n in read if n in remembers and n not in varies))
+    return tuple(dict.fromkeys(n for n in read if n in remembers and n not in varies))

@@ -171,18 +171,18 @@ def structure(value: Node) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def _structure(value: Node) -> str:
-    text = f"{value.op.name} {value.dtype} {_describe(value.arg)} {' '.join(_structure(s) for s in value.src)}"
+    text = f"{value.op.name} {value.dtype} {describe(value.arg)} {' '.join(_structure(s) for s in value.src)}"
     return value.op.name + hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
-def _describe(arg) -> str:
+def describe(arg) -> str:
     """The argument of a node as text, with the nodes inside it by structure."""
     if isinstance(arg, Node):
         return structure(arg)
     if isinstance(arg, tuple):
-        return f"({', '.join(map(_describe, arg))})"
+        return f"({', '.join(map(describe, arg))})"
     if is_dataclass(arg) and not isinstance(arg, (ops.Op, dtypes.DType)):
-        return f"{type(arg).__name__}({', '.join(_describe(getattr(arg, f.name)) for f in fields(arg))})"
+        return f"{type(arg).__name__}({', '.join(describe(getattr(arg, f.name)) for f in fields(arg))})"
     return repr(arg)
 
 
@@ -262,28 +262,29 @@ def _split(value: Node, divisor: Size) -> tuple[Node, Node]:
         quotient = {a: c // divisor for a, c in terms if c % divisor == 0}
         rest = {a: c for a, c in terms if c % divisor}
         return from_terms(quotient, constant // divisor), from_terms(rest, constant % divisor)
-    wanted, factor = _single_term(divisor)
-    quotient, rest = {}, {}
+    (lead, factor), *others = linear(divisor)[0]
+    quotient = as_index(0)
     for atom, coefficient in terms:
-        factors = _factors(atom)
-        if coefficient % factor == 0 and all(w in factors for w in wanted):
-            for w in wanted:
-                factors.remove(w)
-            remaining = None
-            for left in factors:
-                remaining = _product(remaining, left)
-            quotient[remaining] = quotient.get(remaining, 0) + coefficient // factor
-        else:
-            rest[atom] = coefficient
-    return from_terms({a: c for a, c in quotient.items() if a}, quotient.get(None, 0)), from_terms(rest, constant)
+        remaining = _without(_factors(atom), _factors(lead))
+        if coefficient % factor == 0 and remaining is not None:
+            quotient = add(quotient, mul(as_index(coefficient // factor), remaining))
+    rest = sub(value, mul(quotient, divisor))
+    if (others or linear(divisor)[1]) and bounds(rest)[0] < 0:
+        return as_index(0), value  # what the lead alone divides would borrow from the rest
+    return quotient, rest
 
 
-def _single_term(divisor: Node) -> tuple[list[Node], int]:
-    """The atoms and the integer whose product is the divisor; a sum counts as one atom."""
-    terms, constant = linear(divisor)
-    if len(terms) == 1 and not constant:
-        return _factors(terms[0][0]), terms[0][1]
-    return [divisor], 1
+def _without(factors: list[Node], wanted: list[Node]) -> Node | None:
+    """The product of the factors that are left when the wanted ones are taken out; None where one is missing."""
+    factors = list(factors)
+    for w in wanted:
+        if w not in factors:
+            return None
+        factors.remove(w)
+    product = as_index(1)
+    for left in factors:
+        product = mul(product, left)
+    return product
 
 
 def _upper(value: Node) -> Node:

@@ -137,8 +137,8 @@ class Tensor(Elementwise, RealFunctions, Reduction, Movement, Indexing, Contract
 
     def _item(self, what: str):
         if any(s != 1 for s in self.node.shape):
-            raise ShapeError(f"{what}: the tensor has shape {shape_text(self.node.shape)}; one element is needed: index "
-                             "or reduce it first")
+            raise ShapeError(f"{what}: the tensor has shape {shape_text(self.node.shape)}; one element is needed: "
+                             "index or reduce it first")
         return self._read(what).item()
 
     def tolist(self):

@@ -120,8 +120,8 @@ def check_bound(*roots: Node) -> None:
         if value is None:
             raise BoundsError(f"realize: variable {name!r} has no value; call its bind(value) first")
         if not lowest <= value <= highest:
-            raise BoundsError(f"realize: variable {name!r} is bound to {value}; a use of it was declared from {lowest} to "
-                              f"{highest}")
+            raise BoundsError(f"realize: variable {name!r} is bound to {value}; a use of it was declared from {lowest} "
+                              f"to {highest}")
 
 
 def variables_of(*roots: Node) -> list[Node]:

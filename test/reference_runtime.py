@@ -1,6 +1,5 @@
-"""The reference backend behind the runtime's seam, and the default device where no compiling backend is there."""
+"""The reference backend behind the runtime's seam, where minivt has none: MINIVT_BACKEND=reference chooses it."""
 import importlib.util
-import os
 import sys
 import types
 
@@ -25,6 +24,3 @@ if importlib.util.find_spec("minivt.backends.reference_backend") is None:
     module = types.ModuleType("minivt.backends.reference_backend")
     module.open_backend = lambda device: ReferenceBackend()
     sys.modules[module.__name__] = module
-
-if importlib.util.find_spec("minivt.backends.cpu.backend") is None:
-    os.environ.setdefault("MINIVT_BACKEND", "reference")

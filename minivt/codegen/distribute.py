@@ -19,7 +19,7 @@ from minivt.codegen.layout import Spread
 from minivt.codegen.order import block_order
 from minivt.codegen.pipeline import Feed, feeds, produce
 from minivt.codegen.spreads import block_threads, deal, matrix_spreads, unused_digits, uses
-from minivt.codegen.stage import Operand, Product, products
+from minivt.codegen.stage import Operand, Product, products, statements
 from minivt.codegen.target import Target
 from minivt.codegen.tile import BLOCK, LOAD, LOOP, READ, SET, Tile, TileProgram, block, loop
 from minivt.dtypes import DType
@@ -40,12 +40,13 @@ def distribute(program: TileProgram, target: Target) -> t.ThreadProgram:
     asked = uses(program.body, found)
     threads = fixed[1] or block_threads(asked)
     lowering = Lowering(program, found, feed, deal(asked, fixed[0], threads), threads)
-    body = lowering.top(program.body)
+    body, boxes = lowering.top(program.body), ()
     if found:
-        body = t.statement(t.ROLES, None, produce(program.body, found, feed), body)
+        producer = produce(program.body, found, feed)
+        boxes = tuple(dict.fromkeys(n.arg[2] for n in statements(producer) if n.op is t.FILL))
+        body = t.statement(t.ROLES, None, producer, body)
     grid, blocks = block_order(program, list(found.values()))
     variables = sorted({n for n in walk(body, *(e for _, e in grid)) if n.op is ops.VARIABLE}, key=lambda n: n.arg)
-    boxes = tuple(dict.fromkeys(o.box for ring in feed.rings for o in ring.operands))
     return t.ThreadProgram(program.name, program.params, tuple(variables), boxes, grid, blocks,
                            threads + (COPY_GROUP if found else 0), threads, tuple(lowering.arrays), feed.rings, body)
 
@@ -334,16 +335,16 @@ class Lowering:
                     else:
                         a = as_index(0)
                     b = self.address(s, product.b, c * how.n, step * how.k)
-                    call = t.Multiply(how, sums, (r * columns + c) * part, operand or product.a.staged.tile,
+                    call = t.Multiply(how, sums, (r * columns + c) * part, operand or product.a.tile,
                                       step * how.k * how.m // how.group // 2,
                                       "columns" if operand else product.a.contracted,
-                                      product.b.staged.tile, product.b.contracted)
+                                      product.b.tile, product.b.contracted)
                     out.append(t.multiply(call, s.arg.accumulate or step > 0, a, b))
         return out
 
     def offset(self, operand: Operand, free: int, contracted: int) -> int:
         row, column = (free, contracted) if operand.contracted == "columns" else (contracted, free)
-        return operand.staged.tile.offset(row, column)
+        return operand.tile.offset(row, column)
 
     def address(self, s: Node, operand: Operand, free: int, contracted: int) -> Node:
         ring, position = self.feed.slot(s, operand)

@@ -49,17 +49,17 @@ class Feed:
 def feeds(body: Node, products: dict[Node, Product], target: Target) -> Feed | None:
     """Rings for all staged operands; None when not even one slot of each fits the shared memory."""
     groups = [(g, _staged(g, products)) for g in _neighbours(body, products)]
-    residents = {o: t.Ring(f"once{i}", 1, (o.staged,)) for i, o in enumerate(dict.fromkeys(
+    residents = {o: t.Ring(f"once{i}", 1, (o.tile,)) for i, o in enumerate(dict.fromkeys(
         o for _, operands in groups for o in operands if not _moves(o)))}
-    keys = dict.fromkeys(tuple(o.staged for o in operands if o not in residents) for _, operands in groups)
+    keys = dict.fromkeys(_key(operands, residents) for _, operands in groups)
     keys.pop((), None)
     room = target.shared_bytes - RESERVED - sum(r.slot_bytes for r in residents.values())
-    stages = min(STAGES, room // max(1, sum(t.Ring("", 1, key).slot_bytes for key in keys)))
+    stages = min(STAGES, room // max(1, sum(_ring("", 1, key).slot_bytes for key in keys)))
     if stages < 1:
         return None
     rings, offset = {}, 0
     for i, key in enumerate(keys):
-        rings[key] = t.Ring(f"ring{i}", stages, key, offset)
+        rings[key] = replace(_ring(f"ring{i}", stages, key), offset=offset)
         offset += stages * rings[key].slot_bytes
     for operand, ring in residents.items():
         residents[operand] = replace(ring, offset=offset)
@@ -67,7 +67,7 @@ def feeds(body: Node, products: dict[Node, Product], target: Target) -> Feed | N
     made = {}
     for statements, operands in groups:
         streamed = tuple(o for o in operands if o not in residents)
-        group = Group(statements, rings.get(tuple(o.staged for o in streamed)), streamed)
+        group = Group(statements, rings.get(_key(operands, residents)), streamed)
         made.update(dict.fromkeys(statements, group))
     return Feed(made, residents, (*rings.values(), *residents.values()))
 
@@ -92,6 +92,15 @@ def _neighbours(body: Node, products: dict[Node, Product]) -> list[tuple[Node, .
 
 def _staged(statements: tuple[Node, ...], products: dict[Node, Product]) -> tuple[Operand, ...]:
     return tuple(dict.fromkeys(o for s in statements for o in (products[s].a, products[s].b) if isinstance(o, Operand)))
+
+
+def _key(operands: tuple[Operand, ...], residents: dict) -> tuple:
+    """Products share a ring when the same parameters pass through it in the same form, masked or not."""
+    return tuple((o.box.param, o.tile) for o in operands if o not in residents)
+
+
+def _ring(name: str, stages: int, key: tuple) -> t.Ring:
+    return t.Ring(name, stages, tuple(tile for _, tile in key))
 
 
 def _moves(operand: Operand) -> bool:
@@ -124,5 +133,5 @@ def _copies(body: Node, products: dict[Node, Product], feed: Feed) -> Node:
 
 
 def _fill(ring: t.Ring, operands: tuple[Operand, ...]) -> Node:
-    copies = [t.statement(t.FILL, (ring, i), *o.origin) for i, o in enumerate(operands)]
+    copies = [t.statement(t.FILL, (ring, i, o.box), *o.origin) for i, o in enumerate(operands)]
     return block(t.statement(t.ACQUIRE, ring), *copies)

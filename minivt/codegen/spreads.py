@@ -19,7 +19,7 @@ from minivt.symbolic import linear
 
 THREADS, LANES = 256, 32          # of a block without matrix instructions; of a warp
 COMPUTING_GROUPS = 2              # warpgroups that share a block's rows; more leave too few registers to each
-SHUFFLE_COST, COALESCED_LANES = 4, 8
+EXCHANGE_COST = 4                 # of one step of a reduction between threads, in steps within a thread
 
 
 @dataclass(frozen=True)
@@ -128,13 +128,11 @@ def _digits(spread: Spread) -> int:
 
 
 def _work(use: Use, bits: dict[Node, int], spreads: dict[Node, Spread]) -> float:
-    """Steps of one thread: its points, dearer while lanes touch scattered memory, and exchanges of reductions."""
+    """Steps of one thread: its points, and the exchanges of its reductions."""
     def registers(x: Node) -> int:
         return -(-x.arg[1] >> bits[x]) if x in bits else spreads[x].register_count
-    lanes = [min(COALESCED_LANES, 1 << bits[x]) for x in use.contiguous if x in bits]
-    scatter = COALESCED_LANES / min(lanes, default=COALESCED_LANES)
     exchanges = sum(bits.get(x, 0) for x in use.reduced) * prod(map(registers, use.points))
-    return prod(map(registers, use.axes)) * scatter + exchanges * SHUFFLE_COST
+    return prod(map(registers, use.axes)) + exchanges * EXCHANGE_COST
 
 
 def _vector(x: Node, bits: int, found: list[Use]) -> int:

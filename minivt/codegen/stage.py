@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from minivt import dtypes, ops
 from minivt.codegen.layout import SharedTile, span_bytes
 from minivt.codegen.target import MatrixInstruction, Target
-from minivt.codegen.thread import Box, Staged
+from minivt.codegen.thread import Box
 from minivt.codegen.tile import BLOCK, LOAD, LOOP, SET, Contraction, contraction, tile_axes
 from minivt.graph import Node, walk
 from minivt.symbolic import AXIS, ZERO, Size, add, as_size, bounds, conjuncts, from_terms, linear, sub
@@ -22,10 +22,14 @@ BOX_ROWS, BOX_DIMENSIONS, COPY_BYTES = 256, 5, 16
 
 @dataclass(frozen=True)
 class Operand:
-    """A staged operand, the coordinates of its tile, the contiguous dimension first, and what the product sums over."""
-    staged: Staged
+    """A staged operand: panels of a box at these coordinates, contiguous dimension first, make the shared tile.
+
+    contracted: 'rows' or 'columns' of the tile, whichever the product sums over.
+    """
+    box: Box
+    tile: SharedTile
     origin: tuple[Node, ...]
-    contracted: str  # 'rows' or 'columns' of the shared tile
+    contracted: str
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,7 @@ def bulk_operand(value: Node, free: Node, contracted: Node) -> Operand | None:
     described = Box(value.arg, constant, sizes, (row,) + tuple(c for _, c in extra), box, span)
     tile = SharedTile(outer.arg[1], inner.arg[1], itemsize, span)
     starts = tuple(positions[x].start if positions[x].start is not None else ZERO for x in (inner, outer))
-    return Operand(Staged(described, tile), starts + tuple(a for a, _ in extra),
+    return Operand(described, tile, starts + tuple(a for a, _ in extra),
                    "columns" if inner is contracted else "rows")
 
 

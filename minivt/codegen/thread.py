@@ -50,30 +50,23 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Staged:
-    """An operand that passes through shared memory: panels of a box, and the tile that they make there."""
-    box: Box
-    tile: SharedTile
-
-
-@dataclass(frozen=True)
 class Ring:
-    """Slots of shared memory at `offset`; each holds all `operands`, one after the other."""
+    """Slots of shared memory at `offset`; each holds all `tiles`, one after the other."""
     name: str
     stages: int
-    operands: tuple[Staged, ...]
+    tiles: tuple[SharedTile, ...]
     offset: int = 0
 
     @property
     def slot_bytes(self) -> int:
-        return sum(_aligned(o.tile.nbytes) for o in self.operands)
+        return sum(_aligned(tile.nbytes) for tile in self.tiles)
 
     @property
     def copied_bytes(self) -> int:
-        return sum(o.tile.nbytes for o in self.operands)
+        return sum(tile.nbytes for tile in self.tiles)
 
-    def operand_offset(self, position: int) -> int:
-        return sum(_aligned(o.tile.nbytes) for o in self.operands[:position])
+    def tile_offset(self, position: int) -> int:
+        return sum(_aligned(tile.nbytes) for tile in self.tiles[:position])
 
 
 def _aligned(nbytes: int) -> int:
@@ -101,7 +94,7 @@ class ThreadProgram:
     """A kernel at thread level.
 
     grid: for each block counter its expression over BLOCK; blocks: how many; threads: of one block; consumers: of
-    them, those that compute when roles exist; boxes: descriptors to pass, in order; shared_bytes: of rings and arrays.
+    them, those that compute when roles exist; boxes: descriptors to pass, in order.
     """
     name: str
     params: tuple[Param, ...]
@@ -116,11 +109,12 @@ class ThreadProgram:
     body: Node
 
     @property
-    def shared_bytes(self) -> int:
-        barriers = sum(2 * 8 * ring.stages for ring in self.rings)
-        scratch = sum(a.size * a.dtype.itemsize for a in self.arrays if a.space == "shared")
+    def dynamic_shared_bytes(self) -> int:
+        """Slots and barriers of the rings, with room to align them; arrays in shared memory have space of their own."""
+        if not self.rings:
+            return 0
         slots = sum(ring.stages * ring.slot_bytes for ring in self.rings)
-        return slots + barriers + scratch + (SLOT_ALIGNMENT if self.rings else 0)
+        return slots + sum(2 * 8 * ring.stages for ring in self.rings) + SLOT_ALIGNMENT
 
 
 def _row(name: str, group: str, inputs: tuple[str, ...], arg: str, meaning: str) -> Op:
@@ -133,7 +127,7 @@ VECTOR = _row("VECTOR", "thread", ("index", "valid"), "(Param, width)", "`width`
 LANE = _row("LANE", "thread", ("vector",), "the position", "one element of a vector")
 PACK = _row("PACK", "thread", ("low", "high"), "", "two 16-bit elements as one word")
 SHUFFLE = _row("SHUFFLE", "thread", ("value",), "an integer", "the value of the lane whose number differs by XOR with arg")
-ADDRESS = _row("ADDRESS", "thread", (), "(Ring, operand)", "where an operand starts in the ring's current slot")
+ADDRESS = _row("ADDRESS", "thread", (), "(Ring, position)", "where a tile starts in the ring's current slot")
 
 # statements
 WRITE = _row("WRITE", "thread statement", ("index", "value"), "the Array", "array[index] = value")
@@ -143,7 +137,7 @@ WHEN = _row("WHEN", "thread statement", ("condition", "body"), "", "body where t
 BARRIER = _row("BARRIER", "thread statement", (), "", "all computing threads of the block meet")
 ROLES = _row("ROLES", "thread statement", ("producer", "consumer"), "", "each role runs its own body")
 ACQUIRE = _row("ACQUIRE", "thread statement", (), "the Ring", "wait until the current slot is free; announce a filling")
-FILL = _row("FILL", "thread statement", ("coordinates",), "(Ring, operand)", "bulk copies of one operand to the slot")
+FILL = _row("FILL", "thread statement", ("coordinates",), "(Ring, position, Box)", "bulk copies of one tile to the slot")
 AWAIT = _row("AWAIT", "thread statement", (), "the Ring", "wait until the current slot is full")
 RELEASE = _row("RELEASE", "thread statement", (), "(Ring, back)", "the slot `back` steps ago is free again")
 ADVANCE = _row("ADVANCE", "thread statement", (), "the Ring", "the next slot becomes current")
@@ -192,8 +186,8 @@ def unroll(counters: tuple[Node, ...], body: Node) -> Node:
     return statement(UNROLL, tuple(counters), body) if counters else body
 
 
-def address(ring: Ring, operand: int, offset: Size = 0) -> Node:
-    return add(node(ADDRESS, (), (ring, operand), dtypes.index), offset)
+def address(ring: Ring, position: int, offset: Size = 0) -> Node:
+    return add(node(ADDRESS, (), (ring, position), dtypes.index), offset)
 
 
 def multiply(how: Multiply, keep: bool, a: Node, b: Node) -> Node:

@@ -155,3 +155,11 @@ def _open_private(folder: Path) -> int | None:
         "cached; it must be yours and writable by you alone: chmod 700 it or set MINIVT_CACHE to another folder",
         RuntimeWarning, stacklevel=3)
     return None
+
+
+@functools.cache
+def source_version() -> str:
+    """A digest of what decides generated code besides its input: the source of graph, schedule and code generator."""
+    folder = Path(__file__).parents[1]
+    files = [*folder.glob("*.py"), *folder.glob("schedule/*.py"), *folder.glob("codegen/**/*.py")]
+    return content_key("source", *(f.read_bytes() for f in sorted(files)))

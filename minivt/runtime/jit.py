@@ -134,15 +134,9 @@ class Captured:
             t.realize()
         inputs = [node(ops.BUFFER, (), Buffer(t.node.shape, t.dtype, t.device, t.node.arg.memory, owner=t), t.dtype)
                   for t in tensors]
-        stand_ins = iter([owner._from_node(n, t.device) for n, t in zip(inputs, tensors)])
-        kept = []
-        args, kwargs = _map((args, kwargs), lambda t: kept.append(next(stand_ins)) or kept[-1])
-        trace = Trace()
-        owner._trace, runtime.capturing = trace, True
-        try:
-            self.results = function(*args, **kwargs)
-        finally:
-            owner._trace, runtime.capturing = None, False
+        trace = self._call(function, args, kwargs, inputs, owner)
+        if _privatise(trace.states):  # the graph shows a version that other tensors share: trace again on copies
+            trace = self._call(function, args, kwargs, inputs, owner)
         outputs: list = []
         _map(self.results, outputs.append)
         for out in outputs:
@@ -151,14 +145,28 @@ class Captured:
                                    "return argument.contiguous() instead")
         return self._build(owner, inputs, outputs, trace.states, tensors)
 
+    def _call(self, function, args, kwargs, inputs: list[Node], owner) -> Trace:
+        """Run the function on stand-ins for its tensors, computing nothing."""
+        stand_ins = iter([owner._from_node(n, n.arg.device) for n in inputs])
+        args, kwargs = _map((args, kwargs), lambda t: next(stand_ins))
+        trace = Trace()
+        owner._trace, runtime.capturing = trace, True
+        try:
+            self.results = function(*args, **kwargs)
+        except BaseException:
+            for tensor in trace.states:
+                tensor.node = _first_version(tensor.node)
+            raise
+        finally:
+            owner._trace, runtime.capturing = None, False
+        return trace
+
     def _build(self, owner, inputs, outputs, states, tensors):
-        firsts = self._first_versions(states)
-        roots = [o.node for o in outputs] + [s.node for s in states]
-        roots = runtime.substitute_realized(substitute(roots, {k: v for k, v in firsts.items() if k is not v}))
+        roots = runtime.substitute_realized([o.node for o in outputs] + [s.node for s in states])
         self.out_nodes, state_nodes = roots[:len(outputs)], roots[len(outputs):]
         self.device = runtime.device_of(roots)
         self.backend = backend_of(self.device)
-        versions = list(firsts.values())
+        versions = [_first_version(s.node) for s in states]
         sinks = list(dict.fromkeys(n for n in roots if n.op is not ops.BUFFER))
         self.plan = Plan.make(sinks, self.backend, self.device, lambda b: b in versions)
         self.memories = self.plan.allocate(self.backend, _largest(sinks))
@@ -172,16 +180,6 @@ class Captured:
         for state in self.states:
             state.tensor.node = state.first
         return self._run(tensors)
-
-    def _first_versions(self, states) -> dict[Node, Node]:
-        """The version from which each state starts, in memory."""
-        firsts: dict[Node, Node] = {}
-        for state in states:
-            base = state.node
-            while base.op is ops.ASSIGN:
-                base = base.src[0]
-            firsts[base], = runtime.realize([base])
-        return firsts
 
     def _slots(self, argument: Node) -> list[tuple[int, int]]:
         """Where a storage node is an argument: (launch, slot) pairs."""
@@ -244,6 +242,31 @@ class Captured:
         """Whether another tensor still shows, or is lazily built over, the state's present version."""
         return any(t.node is version or t.node.op is not ops.BUFFER and version in walk(t.node)
                    for t in list(runtime.LIVE.values()) if t is not state.tensor)
+
+
+def _first_version(version: Node) -> Node:
+    while version.op is ops.ASSIGN:
+        version = version.src[0]
+    return version
+
+
+def _privatise(states: list) -> bool:
+    """Give every state that starts from a shared, lent or uncomputed version one of its own; whether any did.
+
+    The states go back to their first versions, ready to be traced again.
+    """
+    firsts = [_first_version(s.node) for s in states]
+    shown = [t.node for t in list(runtime.LIVE.values())]
+    shared = [n for n in firsts if n.op is not ops.BUFFER or n.arg.owner is not None or firsts.count(n) > 1
+              or any(other is n for other in shown)]
+    if not shared:
+        return False
+    for tensor, first in zip(states, firsts):
+        if first in shared:
+            first, = runtime.realize([first])
+            first, = runtime.realize([node(ops.CONTIGUOUS, (first,), object())])
+        tensor.node = first
+    return True
 
 
 def _largest(roots: list[Node]) -> dict[str, int]:

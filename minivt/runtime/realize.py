@@ -4,6 +4,7 @@ Not for repeated runs of one function (jit.py) nor for what a device does (seam.
 """
 from __future__ import annotations
 
+import json
 import time
 import weakref
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from minivt.errors import BoundsError, CaptureError
 from minivt.graph import Node, node, substitute, toposort, walk
 from minivt.runtime import stats
 from minivt.runtime.buffer import Buffer
+from minivt.runtime.cache import content_key, disk_cache, source_version
 from minivt.runtime.seam import Backend, Call, Runnable, backend_of, default_device
 from minivt.schedule.schedule import Schedule, make_schedule
 from minivt.symbolic import evaluate
@@ -24,6 +26,7 @@ from minivt.symbolic import evaluate
 LIVE: weakref.WeakValueDictionary = weakref.WeakValueDictionary()  # id -> every living Tensor
 VARIABLES: dict[str, int] = {}  # the bound value of each Variable, by name
 _REALIZED: weakref.WeakKeyDictionary[Node, Node] = weakref.WeakKeyDictionary()
+REMEMBERED_KERNELS = 16  # schedules of more kernels are worth a file
 capturing = False  # while a function is traced, nothing may run
 
 
@@ -107,6 +110,32 @@ def _overwritable(others: list[Node]):
     return allowed
 
 
+class _Cuts:
+    """Where graphs were cut, by structure: in this process, and on disk for the next one."""
+
+    def __init__(self):
+        self.known: dict[str, list[int]] = {}
+
+    def get(self, key: str) -> list[int] | None:
+        if key not in self.known:
+            stored = disk_cache().get(self._key(key))
+            if stored is None:
+                return None
+            self.known[key] = json.loads(stored)
+        return self.known[key]
+
+    def __setitem__(self, key: str, positions: list[int]) -> None:
+        self.known[key] = positions
+        if len(positions) > REMEMBERED_KERNELS:
+            disk_cache().put(self._key(key), json.dumps(positions).encode())
+
+    def _key(self, key: str) -> str:
+        return content_key("cuts", key, source_version())
+
+
+_cuts = _Cuts()
+
+
 @dataclass
 class Plan:
     """A schedule with its executables: what eager runs do once and captured functions many times."""
@@ -118,8 +147,8 @@ class Plan:
     @staticmethod
     def make(nodes: list[Node], backend: Backend, device: str, may_overwrite, progress=None) -> Plan:
         started = time.perf_counter()
-        schedule = make_schedule(nodes, backend.target, may_overwrite)
-        executables = backend.compile([launch.program for launch in schedule.launches], progress)
+        schedule = make_schedule(nodes, backend.target, may_overwrite, cuts=_cuts)
+        executables = backend.compile(schedule.launches, progress)
         stats.record_compile(time.perf_counter() - started)
         return Plan(nodes, device, schedule, executables)
 

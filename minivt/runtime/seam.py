@@ -15,9 +15,9 @@ from typing import Any, Callable, Sequence
 import numpy as np
 
 from minivt.codegen.target import Target
-from minivt.codegen.tile import TileProgram
 from minivt.dtypes import DType
 from minivt.errors import BackendError
+from minivt.schedule.schedule import Launch
 
 SEAM_VERSION = 1
 KNOWN = {"cpu": "minivt.backends.cpu.backend", "reference": "minivt.backends.reference_backend",
@@ -63,8 +63,9 @@ class Backend(ABC):
         """The elements as an array of dtype.storage; shares memory where it can."""
 
     @abstractmethod
-    def compile(self, programs: Sequence[TileProgram], progress: Callable[[int], None] | None = None) -> list:
-        """An executable for each program; equal programs are compiled once. CompileError where code is rejected."""
+    def compile(self, launches: Sequence[Launch], progress: Callable[[int], None] | None = None) -> list:
+        """An executable for each launch; kernels of equal source are compiled once, and `launch.program` is made only
+        for those that no cache holds. progress is told how many are done. CompileError where code is rejected."""
 
     @abstractmethod
     def prepare(self, calls: list[Call]) -> Runnable:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from minivt import ops
+from minivt import dtypes, ops
 from minivt.codegen.tile import LOAD
 from minivt.graph import Node, const, node, substitute, walk
+from minivt.schedule.indexing import to_index
 from minivt.schedule.kernel import identity
 from minivt.symbolic import (AXIS, FALSE, TRUE, add, as_index, axis_size, bounds, build, conjuncts, idiv, linear, maximum,
                              minimum, mul, sub)
@@ -89,9 +90,10 @@ def clip(counter: Node, conditions: list[Node]) -> list[Interval] | None:
 
 def _solve(counter: Node, condition: Node):
     """Where a < b can hold for the block counter: (low, high) somewhere in the tile, (low, high) everywhere in it."""
-    if condition.op is not ops.LT:
+    if condition.op is not ops.LT or not condition.src[0].dtype.is_int or condition.src[0].dtype is dtypes.uint64:
         return None
-    terms, constant = linear(sub(condition.src[1], condition.src[0]))  # > 0
+    low, high = map(to_index, condition.src)
+    terms, constant = linear(sub(high, low))  # > 0
     coefficient = dict(terms).get(counter, 0)
     rest = [(a, c) for a, c in terms if a is not counter]
     if not coefficient or any(counter in walk(a) for a, _ in rest) or not all(_extremal(a) for a, _ in rest):

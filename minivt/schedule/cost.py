@@ -1,7 +1,7 @@
 """The cost model of fusion: whether a kernel, tried as a whole, repeats work or leaves the device idle.
 
 A verdict names the reason; partition.py then cuts and tries again. Rules, in order:
-- 'recompute': a matrix product inside the kernel would be computed more than once, or its tile would not fit;
+- 'recompute': a reduction inside the kernel would be computed more than once, or its tile would not fit;
 - 'parallelism': all reductions of the kernel share so few counters that most of the device would wait.
 """
 from __future__ import annotations
@@ -12,29 +12,29 @@ from minivt.codegen.target import Target
 from minivt.graph import Node, toposort
 from minivt.schedule.kernel import Kernel, free_axes, reductions
 from minivt.schedule.online import find_passes, pull_factors, share_axes
-from minivt.schedule.tile_sizes import contraction_roles, grid_axes, largest
+from minivt.schedule.tile_sizes import grid_axes, largest
 
 SERIAL_WORK = 1 << 18   # operations that one block may do while others could have helped
 OWN_COLUMNS = 256       # columns that one block can accumulate beside its rows
 
 
-def verdict(kernel: Kernel, products: int, target: Target) -> str | None:
-    """Why the kernel must be cut; None where it is good. products: matrix products in the graph it came from."""
+def verdict(kernel: Kernel, reduced: int, target: Target) -> str | None:
+    """Why the kernel must be cut; None where it is good. reduced: reductions in the graph it came from."""
     roots = tuple(pull_factors(tuple(share_axes(kernel.roots))))
     passes = find_passes(roots)
     if not passes:
         return None
     outer = [item.reduction for p in passes for item in p.items]
     grid = grid_axes(kernel, passes)
-    heavy = [r for r in reductions(*roots) if contraction_roles(r)]
-    if len(heavy) > products or any(_uses(r, passes, roots, outer) > 1 for r in heavy):
+    every = reductions(*roots)
+    if len(every) > reduced or any(_uses(r, passes, roots, outer) > 1 for r in every):
         return "recompute"
     for r in outer:
         if prod(largest(a) for a in free_axes(r) if a in kernel.axes and a not in grid) > OWN_COLUMNS:
-            return "recompute" if any(x in toposort(r) for x in heavy) else "parallelism"
+            return "recompute" if len(reductions(r)) > 1 else "parallelism"
     blocks = prod(map(largest, grid))
     if blocks < min(64, 4 * target.units) and any(own > blocks and own * per > SERIAL_WORK for own, per in _work(kernel, roots, outer)):
-        return "recompute" if any(r not in outer for r in heavy) else "parallelism"
+        return "recompute" if len(every) > len(outer) else "parallelism"
     return None
 
 
@@ -49,12 +49,12 @@ def _work(kernel: Kernel, roots, outer: list[Node]):
             yield prod(largest(a) for a in free_axes(r) if a in kernel.axes), steps * deep
 
 
-def _uses(product: Node, passes, roots, outer: list[Node]) -> int:
-    """In how many passes, or after them, a matrix product that belongs inside a pass would run."""
-    if product in outer:
+def _uses(inner: Node, passes, roots, outer: list[Node]) -> int:
+    """In how many passes, or after them, a reduction that belongs inside a pass would run."""
+    if inner in outer:
         return 1
-    inside = sum(any(product in _without(item.summand, outer) for item in p.items) for p in passes)
-    return inside + any(product in _without(r, outer) for r in roots)
+    inside = sum(any(inner in _without(item.summand, outer) for item in p.items) for p in passes)
+    return inside + any(inner in _without(r, outer) for r in roots)
 
 
 def _without(value: Node, outer: list[Node]) -> set[Node]:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from minivt import dtypes, ops
 from minivt.codegen.tile import LOAD, Param, load
-from minivt.graph import Node, const, node, walk
+from minivt.graph import Node, const, node, toposort, walk
 from minivt.schedule.kernel import reduce
 from minivt.symbolic import (FALSE, TRUE, ZERO, Size, add, as_index, as_size, axis, both, bounds, build, idiv, le, lt, mod, mul,
                              sub)
 
 Index = tuple[Node, ...]
 HALF = (dtypes.float16, dtypes.bfloat16)
+AS_INDEX = {ops.CAST: None, ops.ADD: add, ops.MUL: mul, ops.IDIV: idiv, ops.MOD: mod}
 
 
 def flatten(index: Index, shape: tuple[Size, ...]) -> Node:
@@ -37,19 +38,34 @@ def unflatten(position: Node, shape: tuple[Size, ...]) -> Index:
 
 
 def to_index(value: Node) -> Node:
-    """An integer expression of any dtype as index arithmetic; loads stay as atoms."""
-    if value.dtype is dtypes.index and value.op is not ops.CAST:
-        return value
+    """An integer expression of any dtype as index arithmetic; loads, and what may wrap around, stay as atoms."""
+    done: dict[Node, Node] = {}
+    for current in toposort(value, enter=lambda n: n.op in AS_INDEX and n.dtype.is_int):
+        done[current] = _to_index(current, [done[s] for s in current.src if s in done])
+    return done[value]
+
+
+def _to_index(value: Node, src: list[Node]) -> Node:
+    if value.op is ops.CONST and value.dtype.is_int:
+        return as_index(value.arg)
+    made = None
     if value.op is ops.CAST and value.src[0].dtype.is_int:
-        return to_index(value.src[0])
-    if value.op is ops.CONST:
-        return as_index(int(value.arg))
-    rules = {ops.ADD: add, ops.MUL: mul, ops.IDIV: idiv, ops.MOD: mod}
-    if value.op in rules and value.dtype.is_int:
-        left, right = map(to_index, value.src)
-        if value.op in (ops.ADD, ops.MUL) or bounds(right)[0] > 0:
-            return rules[value.op](left, right)
-    return node(ops.CAST, (value,), dtypes.index)
+        made, = src
+    elif value.op in AS_INDEX and value.op is not ops.CAST and value.dtype.is_int:
+        if value.op in (ops.ADD, ops.MUL) or bounds(src[1])[0] > 0:
+            made = AS_INDEX[value.op](*src)
+    if made is not None and _fits(made, value.dtype):
+        return made
+    return value if value.dtype is dtypes.index else node(ops.CAST, (value,), dtypes.index)
+
+
+def _fits(value: Node, dtype) -> bool:
+    """Whether an index expression is certainly a value of an integer dtype, so that nothing wraps around."""
+    if dtype is dtypes.index:
+        return True
+    low, high = bounds(value)
+    bits = 8 * dtype.itemsize
+    return (-(1 << bits - 1) <= low and high < 1 << bits - 1) if dtype.kind == "i" else 0 <= low and high < 1 << bits
 
 
 class Lowering:
@@ -204,10 +220,8 @@ def simplify(op: ops.Op, values, arg=None) -> Node:
                 return other
     if op is ops.WHERE and values[0].op is ops.CONST:
         return values[1] if values[0].arg else values[2]
-    if op in (ops.LT, ops.NE) and values[0].dtype.is_int:
-        as_integers = [to_index(v) for v in values]
-        if op is ops.LT and not any(_loads(v) for v in as_integers) and values[0].dtype.kind == "i":
-            return lt(*as_integers)
+    if op is ops.LT and values[0].dtype.kind == "i" and not any(map(_loads, values)):
+        return lt(*map(to_index, values))
     if op is ops.AND and values[0].dtype is dtypes.bool_:
         return both(*values)
     if op is ops.NE and values[0].dtype is dtypes.bool_ and values[1].op is ops.CONST:

@@ -5,6 +5,7 @@ and everything that follows is kept by that structure. Not for compiling or runn
 """
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Callable
@@ -19,7 +20,7 @@ from minivt.schedule.indexing import Lowering, flatten
 from minivt.schedule.kernel import Kernel, Sink, merge_axes
 from minivt.schedule.partition import ALWAYS_CUT, Partition, climb, partition
 from minivt.schedule.tiling import tile_kernel
-from minivt.symbolic import TRUE, ZERO, Size, add, as_index, as_size, axis, mul
+from minivt.symbolic import TRUE, ZERO, Size, add, as_index, as_size, axis, describe, mul
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,18 @@ class Placeholder:
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel. arguments: graph nodes in slot order; the last, the result, is what it writes."""
-    program: TileProgram
+    """One kernel. arguments: graph nodes in slot order; the last, the result, is what it writes.
+
+    source: the kernel's graph over placeholders, which names it; its program is made when it is asked for.
+    """
+    source: Node
+    target: Target
     arguments: tuple[Node, ...]
     result: Node
+
+    @property
+    def program(self) -> TileProgram:
+        return program_of(self.source, self.target)
 
 
 @dataclass
@@ -104,8 +113,7 @@ def lower_kernel(root: Node) -> Kernel:
 
 @lru_cache(maxsize=4096)
 def _verdict(root: Node, target: Target) -> str | None:
-    products = sum(n.op is ops.SUM and n.src[0].op is ops.MUL for n in toposort(root))
-    return verdict(lower_kernel(root), products, target)
+    return verdict(lower_kernel(root), sum(n.op in ops.REDUCE for n in toposort(root)), target)
 
 
 @lru_cache(maxsize=4096)
@@ -136,29 +144,36 @@ def _wanted_cuts(target: Target):
 
 
 def _cuts(root: Node, part: Partition, readers, reason: str) -> set[Node]:
-    """Which nodes of a kernel to store: inner products when they would repeat, else what the last reduction reads."""
-    cone = [n for n in part.cone(root) if n is not root and n not in part.root_set]
-    inside = set(cone) | {root}
-    local = {n: [r for r in readers[n] if r in inside] for n in cone}
-    reduced = [n for n in cone + [root] if n.op in ops.REDUCE]
-    roots = part.root_set
+    """Which nodes of a kernel to store: the products below its last reduction when those would repeat, else whatever
+    the last reduction reads that needs a reduction itself."""
+    inside = {n for n in part.cone(root) if n is root or n not in part.root_set and n.op is not ops.BUFFER}
+    reduced = [n for n in inside if n.op in ops.REDUCE]
+    below = {n: _reductions_below(n, inside) for n in reduced}
+    last = [n for n in reduced if not any(n in below[m] for m in reduced)]
     if reason == "recompute":
-        inner = [n for n in reduced if n.op is ops.SUM and _below_another(n, reduced)]
-        products = [n for n in inner if n.src[0].op is ops.MUL] or inner
-        deepest = [n for n in products if not any(m is not n and m in toposort(n) for m in products)]
-        found = {climb(n, local, roots) for n in deepest}
+        nearest = set().union(*(below[n] for n in last)) if last else set()
+        local = {n: [r for r in readers[n] if r in inside] for n in inside}
+        products = {n for n in nearest if n.op is ops.SUM and _without_movement(n.src[0]).op is ops.MUL} or nearest
+        found = {climb(n, local, part.root_set) for n in products}
     else:
-        last = [n for n in reduced if not any(n is not m and n in toposort(m, enter=inside.__contains__) for m in reduced)]
         found = set().union(*(_operands_with_reductions(n, inside) for n in last)) if last else set()
     found = {n for n in found if n is not root and n.op not in ops.MOVEMENT}
-    if not found:
-        found = {n for n in reduced if n is not root}
-        found = {n for n in found if not any(m is not n and m in toposort(n) for m in found)} or found
+    return found or {n for n in reduced if n is not root and not below[n]}
+
+
+def _reductions_below(current: Node, inside: set[Node]) -> set[Node]:
+    """The reductions that a node needs, without those that they need in turn."""
+    found, seen, stack = set(), set(), list(current.src)
+    while stack:
+        n = stack.pop()
+        if n in seen or n not in inside:
+            continue
+        seen.add(n)
+        if n.op in ops.REDUCE:
+            found.add(n)
+        else:
+            stack.extend(n.src)
     return found
-
-
-def _below_another(current: Node, reduced: list[Node]) -> bool:
-    return any(current is not other and current in toposort(other) for other in reduced)
 
 
 def _operands_with_reductions(reduction: Node, inside: set[Node]) -> set[Node]:
@@ -178,22 +193,48 @@ def _without_movement(current: Node) -> Node:
 
 # --- launches --------------------------------------------------------------------------------------------------------
 
-def make_schedule(sinks: list[Node], target: Target, may_overwrite: Callable[[Node], bool]) -> Schedule:
-    """The launches that compute the sinks. may_overwrite(buffer node): whether nobody else can still read it."""
+def make_schedule(sinks: list[Node], target: Target, may_overwrite: Callable[[Node], bool], cuts=None) -> Schedule:
+    """The launches that compute the sinks.
+
+    may_overwrite(buffer node): whether nobody else can still read it. cuts: a mapping that remembers where graphs of
+    one structure were cut, from graph_key to positions in graph order; a graph seen before is not judged again.
+    """
     owned = own_versions(sinks, may_overwrite)
-    part = partition(owned, _wanted_cuts(target))
+    part = _recalled_partition(owned, target, {} if cuts is None else cuts)
     schedule = Schedule([], dict(zip(sinks, owned)), {})
     for root in part.roots:
-        shape, leaves = canonical(root, part)
+        source, leaves = canonical(root, part)
         home = root
         if root.op is ops.ASSIGN:
             version = root.src[0]
             home = schedule.storage.get(version, version)
-            if version not in toposort(root.src[1], enter=lambda n: n not in part.root_set):
+            if version not in part.cone(root.src[1]):
                 leaves = tuple(n for n in leaves if n is not version)
         schedule.storage[root] = home
-        schedule.launches.append(Launch(program_of(shape, target), (*leaves, root), root))
+        schedule.launches.append(Launch(source, target, (*leaves, root), root))
     return schedule
+
+
+def _recalled_partition(sinks: list[Node], target: Target, cuts) -> Partition:
+    order = toposort(*sinks, enter=lambda n: n.op is not ops.BUFFER)
+    key = graph_key(order, sinks, target)
+    positions = cuts.get(key)
+    if positions is None:
+        part = partition(sinks, _wanted_cuts(target))
+        roots = part.root_set
+        cuts[key] = [i for i, n in enumerate(order) if n in roots]
+        return part
+    return Partition([order[i] for i in positions], order)
+
+
+def graph_key(order: list[Node], sinks: list[Node], target: Target) -> str:
+    """A digest of a graph's structure, the same in every process; buffers count by shape and dtype."""
+    number = {n: i for i, n in enumerate(order)}
+    lines = [repr(target), repr([number[s] for s in sinks])]
+    for n in order:
+        arg = describe(n.shape if n.op is ops.BUFFER else n.arg)
+        lines.append(f"{n.op.name} {n.dtype.name} {arg} {[number[s] for s in n.src]}")
+    return hashlib.blake2b("\n".join(lines).encode(), digest_size=20).hexdigest()
 
 
 def own_versions(sinks: list[Node], may_overwrite: Callable[[Node], bool]) -> list[Node]:
@@ -203,11 +244,11 @@ def own_versions(sinks: list[Node], may_overwrite: Callable[[Node], bool]) -> li
     after:   y = ASSIGN(CONTIGUOUS(x), v); z = x + y
     """
     order = toposort(*sinks, enter=lambda n: n.op is not ops.BUFFER)
-    readers = users(order)
+    readers, wanted = users(order), set(sinks)
     replaced: dict[Node, Node] = {}
     for number, current in enumerate(n for n in order if n.op is ops.ASSIGN):
         version = current.src[0]
-        alone = readers[version] == [current] and version not in sinks and version not in toposort(current.src[1])
+        alone = readers[version] == [current] and version not in wanted and current.src[1] is not version
         if alone and (version.op is not ops.BUFFER or may_overwrite(version)):
             continue
         src = substitute(current.src, replaced)

@@ -67,7 +67,7 @@ def contraction_roles(reduction: Node) -> Roles | None:
 def grid_axes(kernel: Kernel, passes: list[Pass]) -> tuple[Node, ...]:
     """The sink counters that may be spread over blocks: those of every reduction, so that no block repeats one."""
     whole = [item.reduction for p in passes for item in p.items]
-    whole += [r for p in passes for item in p.items for r in reductions(item.summand) if contraction_roles(r)]
+    whole += [r for p in passes for item in p.items for r in reductions(item.summand)]
     return tuple(a for a in kernel.axes if a.arg[2] == "grid" and all(a in free_axes(r) for r in whole))
 
 
@@ -144,7 +144,7 @@ def _row_tiles(tile, grid, kernel: Kernel, passes: list[Pass], target: Target) -
     columns = [a for a in grid if main is not None and dict(linear(main.src[0])[0]).get(a) == 1]
     along = columns[0] if columns else grid[-1]
     total = prod(map(largest, grid))
-    wanted = 256 if columns else max(1, min(2048 // row if row < 2048 else 8 if len(passes) == 1 else 1, 64))
+    wanted = 256 if columns else 16 if len(passes) == 1 else max(1, min(2048 // row, 64))
     while wanted > 1 and total // wanted < 4 * target.units:
         wanted //= 2
     tile[along] = _even(largest(along), wanted)

@@ -30,6 +30,22 @@ define i64 @tasks(ptr %vars) {
   ret i64 %n
 }
 
+; Sleep (begin + 1) * vars[1] microseconds: later chunks take longer.
+define void @pause(ptr %vars, i64 %begin) {
+  %unit.p = getelementptr i64, ptr %vars, i64 1
+  %unit = load i64, ptr %unit.p
+  %awake = icmp eq i64 %unit, 0
+  br i1 %awake, label %exit, label %sleep
+sleep:
+  %times = add i64 %begin, 1
+  %long = mul i64 %times, %unit
+  %long.32 = trunc i64 %long to i32
+  call i32 @usleep(i32 %long.32)
+  br label %exit
+exit:
+  ret void
+}
+
 ; out[i] = source[tasks - 1 - i] + 1: every task needs what another thread wrote in the step before
 define void @flip(ptr %bufs, ptr %vars, i64 %begin, i64 %end, ptr %scratch) {
 entry:
@@ -38,6 +54,7 @@ entry:
   %out = load ptr, ptr %out.p
   %n = load i64, ptr %vars
   %top = sub i64 %n, 1
+  call void @pause(ptr %vars, i64 %begin)
   br label %loop
 loop:
   %i = phi i64 [ %begin, %entry ], [ %next, %loop ]
@@ -54,7 +71,7 @@ exit:
   ret void
 }
 
-; rows (thread, scratch, begin, end) of the chunk, at row `begin`; sleeps vars[1] microseconds
+; rows (thread, scratch, begin, end) of the chunk, at row `begin`
 define void @record(ptr %bufs, ptr %vars, i64 %begin, i64 %end, ptr %scratch) {
   %rows = load ptr, ptr %bufs
   %row = getelementptr [4 x i64], ptr %rows, i64 %begin
@@ -63,10 +80,7 @@ define void @record(ptr %bufs, ptr %vars, i64 %begin, i64 %end, ptr %scratch) {
   %scratch.p = getelementptr i64, ptr %row, i64 1
   store ptr %scratch, ptr %scratch.p
   store i64 %begin, ptr %scratch
-  %pause.p = getelementptr i64, ptr %vars, i64 1
-  %pause = load i64, ptr %pause.p
-  %pause.32 = trunc i64 %pause to i32
-  call i32 @usleep(i32 %pause.32)
+  call void @pause(ptr %vars, i64 %begin)
   %kept = load i64, ptr %scratch
   %begin.p = getelementptr i64, ptr %row, i64 2
   store i64 %kept, ptr %begin.p
@@ -373,38 +387,42 @@ def test_forked_child_starts_its_own_workers(pool):
 
 
 UNGUARDED = """
-import os, signal, sys
+import os, signal, sys, time
 from minivt.backends.cpu import compile_pool
 from minivt.backends.cpu.host import host_target
 compile_pool.compile_many([(str(i), f"define i64 @f{i}() {{ ret i64 {i} }}") for i in range(8)], host_target())
-print(*[worker.process.pid for worker in compile_pool._pool.workers], flush=True)
+workers = compile_pool._pool.workers
+print(*[worker.process.pid for worker in workers], flush=True)
+while not all(worker.ready() for worker in workers):
+    assert all(worker.process.poll() is None for worker in workers)
+    time.sleep(0.01)
 if sys.argv[1] == "killed":
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-@pytest.mark.parametrize("end", ["returned", "killed"])
-def test_workers_end_with_an_unguarded_script(tmp_path, end):
-    script = tmp_path / "script.py"
-    script.write_text(UNGUARDED)
-    (tmp_path / "llvmlite.py").write_text("raise ImportError('from the current folder')")
-    process = subprocess.run([sys.executable, str(script), end], capture_output=True, text=True, timeout=60,
-                             cwd="/", env={**os.environ, "PYTHONPATH": root_of_package(), "MINIVT_THREADS": "3",
-                                           "PYTHONSAFEPATH": "1"})
+@pytest.mark.parametrize("end, status", [("returned", 0), ("killed", -signal.SIGKILL)])
+def test_workers_of_an_unguarded_script_come_up_anywhere_and_end_with_it(tmp_path, end, status):
+    (tmp_path / "script").mkdir()
+    (tmp_path / "script" / "main.py").write_text(UNGUARDED)
+    (tmp_path / "llvmlite.py").write_text("raise ImportError('a worker looked for modules in the current folder')")
+    process = subprocess.run([sys.executable, str(tmp_path / "script" / "main.py"), end], capture_output=True,
+                             text=True, timeout=60, cwd=tmp_path,
+                             env={**os.environ, "PYTHONPATH": root_of_package(), "MINIVT_THREADS": "3"})
+    assert process.returncode == status, process.stderr
     pids = process.stdout.split()
-    assert len(pids) == 2, process.stderr
-    assert all(gone(pid) for pid in pids)
+    assert len(pids) == 2 and all(gone(pid) for pid in pids)
 
 
 # --- runner -------------------------------------------------------------------------------------------------------
 
-def flips(code, tasks, steps):
+def flips(code, tasks, steps, microseconds=0):
     """(data, program): `steps` dependent flips between two buffers; data[steps % 2] gains `steps` in every place."""
     data = np.zeros((2, tasks), np.int64)
     addresses = [row.ctypes.data for row in data]
     there, back = np.array(addresses, np.uint64), np.array(addresses[::-1], np.uint64)
-    count = np.array([tasks], np.int64)
-    return data, NativeProgram([Step(code["flip"], code["tasks"], back if i % 2 else there, count, code)
+    variables = np.array([tasks, microseconds], np.int64)
+    return data, NativeProgram([Step(code["flip"], code["tasks"], back if i % 2 else there, variables, code)
                                 for i in range(steps)], 0)
 
 
@@ -424,6 +442,10 @@ def test_steps_see_all_of_the_step_before(code, threads, count):
         for runs in range(1, 11):
             program.run()
             assert (data[0] == 50 * runs).all(), (tasks, runs)
+    for tasks in (2, 7):  # and when some thread is late
+        data, program = flips(code, tasks, 20, microseconds=200)
+        program.run()
+        assert (data[0] == 20).all()
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8])
@@ -439,14 +461,14 @@ def test_chunks_cover_every_task_once(code, threads, count):
 
 def test_work_is_shared_and_scratch_is_private(code, threads):
     threads(3)
-    rows, program = recorder(code, 12, scratch_bytes=1000, microseconds=2000)
+    rows, program = recorder(code, 12, scratch_bytes=1000, microseconds=1000)
     program.run()
     by_thread = {thread: set(rows[rows[:, 0] == thread, 1]) for thread in set(rows[:, 0])}
     assert len(by_thread) == 3 and threading.get_ident() in by_thread
     assert all(len(blocks) == 1 for blocks in by_thread.values())
     blocks = sorted(block for blocks in by_thread.values() for block in blocks)
     assert all(block % 64 == 0 for block in blocks) and min(np.diff(blocks)) >= 1000
-    rows, larger = recorder(code, 12, scratch_bytes=100_000, microseconds=1000)
+    rows, larger = recorder(code, 12, scratch_bytes=100_000, microseconds=500)
     larger.run()
     assert min(np.diff(sorted(set(rows[:, 1])))) >= 100_000
     program.run()
@@ -538,7 +560,7 @@ def test_python_threads_take_turns(code, threads):
 
 def test_other_python_threads_go_on(code, threads):
     threads(2)
-    rows, program = recorder(code, 2, microseconds=200_000)
+    rows, program = recorder(code, 2, microseconds=100_000)
     ticks = []
     ticker = threading.Thread(target=lambda: [(time.sleep(0.005), ticks.append(time.time())) for _ in range(20)])
     ticker.start()
@@ -552,7 +574,7 @@ def test_other_python_threads_go_on(code, threads):
 def test_late_worker_is_waited_for_asleep(code, threads):
     """The caller sleeps, rather than spins, while another thread works long on the last chunk."""
     threads(2)
-    rows, program = recorder(code, 2, microseconds=100_000)
+    rows, program = recorder(code, 2, microseconds=100_000)  # 0.1 s here, 0.2 s there
     program.run()
     before = time.process_time()
     program.run()
@@ -561,7 +583,7 @@ def test_late_worker_is_waited_for_asleep(code, threads):
 
 def test_interrupt_is_raised_when_the_program_is_through(code, threads):
     threads(2)
-    rows, program = recorder(code, 8, microseconds=20_000)
+    rows, program = recorder(code, 8, microseconds=4_000)
     data, after = flips(code, 64, 10)
     for _ in range(3):
         rows[:] = 0
@@ -579,7 +601,7 @@ def test_interrupt_is_raised_when_the_program_is_through(code, threads):
 def test_fork(code, threads, while_running):
     """A child has no native threads; it starts its own, also when the parent forks in the middle of a run."""
     threads(3)
-    rows, program = recorder(code, 12, microseconds=10_000)
+    rows, program = recorder(code, 12, microseconds=2_000)
     program.run()
     running = threading.Thread(target=program.run)
     if while_running:

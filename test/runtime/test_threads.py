@@ -57,8 +57,8 @@ def test_quota_rounds_down_to_at_least_one(monkeypatch, quota, count):
 
 def test_v2_tightest_group_on_the_way_up(tmp_path):
     proc = machine(tmp_path, ["0::/a/b/c"], [("/", "cg", "cgroup2", "rw")],
-                   {"cg/a/b/c/cpu.max": "max 100000\n", "cg/a/b/cpu.max": "250000 100000\n",
-                    "cg/a/cpu.max": "400000 100000\n"})
+                   {"cg/a/b/c/cpu.max": "max 100000\n", "cg/a/b/cpu.max": "400000 100000\n",
+                    "cg/a/cpu.max": "250000 100000\n"})
     assert threads.cgroup_quota(proc) == 2.5
 
 

@@ -7,21 +7,20 @@ from __future__ import annotations
 import functools
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Callable, Sequence
 
 import numpy as np
 
-import minivt.codegen
 from minivt.backends.cpu import memory
 from minivt.backends.cpu.host import HostTarget, host_target
 from minivt.codegen.target import Target, cpu_target
-from minivt.codegen.tile import TileProgram
 from minivt.dtypes import DType
-from minivt.runtime.cache import content_key, disk_cache
+from minivt.graph import Node
+from minivt.runtime.cache import content_key, disk_cache, source_version
 from minivt.runtime.seam import Backend, Call, Runnable
 from minivt.runtime.threads import thread_count
-from minivt.symbolic import as_index, structure
+from minivt.schedule.schedule import Launch
+from minivt.symbolic import structure
 
 
 @dataclass
@@ -59,24 +58,27 @@ class CpuBackend(Backend):
 
     # --- code ---
 
-    def compile(self, programs: Sequence[TileProgram], progress: Callable[[int], None] | None = None) -> list[Executable]:
-        keys = [self._key(p) for p in programs]
-        missing = {k: p for k, p in zip(keys, programs) if k not in self.loaded}
+    def compile(self, launches: Sequence[Launch], progress: Callable[[int], None] | None = None) -> list[Executable]:
+        distinct = {launch.source: launch for launch in launches}
+        keys = {source: self._key(source) for source in distinct}
         fresh = {}
-        for key, program in missing.items():
+        for source, launch in distinct.items():
+            key = keys[source]
+            if key in self.loaded:
+                continue
             stored = disk_cache().get(key)
             if stored is None:
-                fresh[key] = program
+                fresh[key] = launch
             else:
                 self.loaded[key] = _load(stored)
         if fresh:
             self._compile(fresh, progress)
-        return [self.loaded[k] for k in keys]
+        return [self.loaded[keys[launch.source]] for launch in launches]
 
-    def _compile(self, programs: dict[str, TileProgram], progress) -> None:
+    def _compile(self, launches: dict[str, Launch], progress) -> None:
         from minivt.backends.cpu.compile_pool import compile_many
         from minivt.codegen.vectorize import lower_cpu
-        kernels = {key: lower_cpu(program, self.target) for key, program in programs.items()}
+        kernels = {key: lower_cpu(launch.program, self.target) for key, launch in launches.items()}
         done = []
 
         def finished(key):
@@ -90,10 +92,10 @@ class CpuBackend(Backend):
             disk_cache().put(key, stored)
             self.loaded[key] = _load(stored)
 
-    def _key(self, program: TileProgram) -> str:
+    def _key(self, source: Node) -> str:
         from minivt.backends.cpu.jit import compiler_version
-        return content_key("kernel", _program_text(program), self.host.triple, self.host.cpu, self.host.features,
-                           repr(self.target), _codegen_version(), compiler_version())
+        return content_key("kernel", structure(source), self.host.triple, self.host.cpu, self.host.features,
+                           repr(self.target), source_version(), compiler_version())
 
     def prepare(self, calls: list[Call]) -> Runnable:
         return CpuProgram(calls)
@@ -106,20 +108,6 @@ def _load(stored: bytes) -> Executable:
     name = facts["name"]
     loaded = load_object(code, [name, f"{name}_tasks"])
     return Executable(name, loaded[name], loaded[f"{name}_tasks"], facts["scratch_bytes"], tuple(facts["variables"]), loaded)
-
-
-@functools.lru_cache(maxsize=4096)
-def _program_text(program: TileProgram) -> str:
-    """What makes two programs the same code."""
-    sizes = [(p.slot, p.dtype.name, p.written) for p in program.params]
-    return f"{program.name} {sizes} {[structure(g) for g in program.grid]} {structure(as_index(program.body))}"
-
-
-@functools.cache
-def _codegen_version() -> str:
-    """A digest of the code generator's own source: other source, other code."""
-    folder = Path(minivt.codegen.__file__).parent
-    return content_key("codegen", *(f.read_bytes() for f in sorted(folder.rglob("*.py"))))
 
 
 class CpuProgram(Runnable):

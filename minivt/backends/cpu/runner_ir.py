@@ -1,9 +1,9 @@
 """The LLVM IR of the runner that `workers` compiles: threads, the hand-out of tasks, the wait between steps.
 
-`work` is the one word that threads fight over: the step's number in its high half, the chunks nobody has taken in its
-low half. To take a chunk is to decrement it by compare-and-exchange. The step's number makes a stale value fail, so
-a thread that overslept a step can never take from it; and as a step ends only when all of its taken chunks are done,
-the step's other fields hold still for as long as somebody who took a chunk looks at them.
+`left`, the chunks that nobody has taken, is the one word that threads fight over: who decrements it from a positive
+value has a chunk. A step's other fields are read only after that, and a step ends only when all of its taken chunks
+are done, so they hold still for as long as somebody looks at them. A thread that overslept a step takes from the
+current one or finds nothing; it cannot tell the difference and need not.
 
 To sleep, a thread says so (`asleep`, `waiting`) and looks once more before it waits; the other side changes what is
 looked at, then looks whether anyone said so. Both orders are sequentially consistent, so no wake-up is lost.
@@ -27,7 +27,7 @@ _DECLARE_PAUSE = {
 
 _RUNNER = """
 %Pool = type {
-  i64, ptr, ptr, ptr, i64, i64, i64, [72 x i8],  ; 0 work, 1 fn, 2 bufs, 3 vars, 4 tasks, 5 chunk size, 6 chunks
+  i64, ptr, ptr, ptr, i64, i64, i64, [72 x i8],  ; 0 left, 1 fn, 2 bufs, 3 vars, 4 tasks, 5 chunk size, 6 chunks
   i64, [120 x i8],                               ; 8 done: chunks of this step that are done
   i64, i64, i64, [104 x i8],                     ; 10 asleep, 11 stop, 12 waiting
   i64, ptr, i64, i64, [96 x i8],                 ; 14 spin, 15 scratch, 16 stride, 17 threads
@@ -51,21 +51,15 @@ DECLARE_PAUSE
 ; Take one chunk of the current step and run it; false when there is none.
 define internal i1 @take(ptr %pool, i64 %index) {
 entry:
-  %seen = load atomic i64, ptr %pool acquire, align 8
-  br label %look
-look:
-  %work = phi i64 [ %seen, %entry ], [ %found, %claim ]
-  %left = and i64 %work, 4294967295
-  %none = icmp eq i64 %left, 0
-  br i1 %none, label %nothing, label %claim
+  %seen = load atomic i64, ptr %pool monotonic, align 8  ; spinning must only read: a write would steal the line
+  %some = icmp sgt i64 %seen, 0
+  br i1 %some, label %claim, label %nothing
+claim:
+  %left = atomicrmw sub ptr %pool, i64 1 acq_rel
+  %mine = icmp sgt i64 %left, 0
+  br i1 %mine, label %run, label %nothing
 nothing:
   ret i1 false
-claim:
-  %less = sub i64 %work, 1
-  %swap = cmpxchg ptr %pool, i64 %work, i64 %less acq_rel acquire
-  %found = extractvalue { i64, i1 } %swap, 0
-  %won = extractvalue { i64, i1 } %swap, 1
-  br i1 %won, label %run, label %look
 run:
   %fn.p = getelementptr %Pool, ptr %pool, i32 0, i32 1
   %bufs.p = getelementptr %Pool, ptr %pool, i32 0, i32 2
@@ -147,10 +141,9 @@ rest:
   %stopped = icmp ne i64 %stop, 0
   br i1 %stopped, label %leave, label %recheck
 recheck:
-  %work = load atomic i64, ptr %pool seq_cst, align 8
-  %left = and i64 %work, 4294967295
-  %none = icmp eq i64 %left, 0
-  br i1 %none, label %sleep, label %up
+  %left = load atomic i64, ptr %pool seq_cst, align 8
+  %some = icmp sgt i64 %left, 0
+  br i1 %some, label %up, label %sleep
 sleep:
   call i32 @pthread_cond_wait(ptr %wake, ptr %mutex)
   br label %up
@@ -227,12 +220,7 @@ share:
   store i64 %size, ptr %size.p
   store i64 %chunks, ptr %chunks.p
   store atomic i64 0, ptr %done.p monotonic, align 8
-  %old = load atomic i64, ptr %pool monotonic, align 8
-  %number = lshr i64 %old, 32
-  %number.next = add i64 %number, 1
-  %high = shl i64 %number.next, 32
-  %new = or i64 %high, %chunks
-  store atomic i64 %new, ptr %pool seq_cst, align 8
+  store atomic i64 %chunks, ptr %pool seq_cst, align 8
   %asleep = load atomic i64, ptr %asleep.p seq_cst, align 8
   %none.asleep = icmp eq i64 %asleep, 0
   br i1 %none.asleep, label %help, label %rouse

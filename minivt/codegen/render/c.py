@@ -34,7 +34,8 @@ class Dialect:
 
     types: of elements; calls: (op, dtype) -> function, where it is not the op's usual name; statements: op -> text of
     a statement, given (renderer, node); values: op -> text of an expression; helpers: function -> its definition,
-    put in front where used; kernel: the whole text from (renderer, body).
+    put in front where used; kernel: the whole text from (renderer, body);
+    reserved: names that arrays and variables may not have.
     """
     types: dict[DType, str]
     calls: dict[tuple, str]
@@ -42,6 +43,7 @@ class Dialect:
     statements: dict[object, Callable]
     helpers: dict[str, str]
     kernel: Callable
+    reserved: frozenset[str]
     unroll: str = "#pragma unroll"
 
 
@@ -57,13 +59,23 @@ class Renderer:
 
     def __init__(self, program: t.ThreadProgram, dialect: Dialect, target):
         self.program, self.dialect, self.target = program, dialect, target
-        self.names: dict[Node, str] = {}
+        self.names: dict = {}
         self.count = 0
+        for item in (*program.arrays, *program.variables):
+            self.names[item] = self.free(item.name if isinstance(item, t.Array) else item.arg[0])
 
     def text(self) -> str:
         return with_helpers(self.dialect.kernel(self, self.program.body), self.dialect.helpers)
 
     # --- names and types ---------------------------------------------------------------------------------------------
+
+    def free(self, name: str) -> str:
+        """The name as an identifier that neither the language nor this renderer uses otherwise."""
+        name = "".join(c if c.isalnum() else "_" for c in name)
+        generated = name[1:].isdigit() and name[0] in "gkprt"
+        while generated or not name[0].isalpha() or name in self.dialect.reserved or name in self.names.values():
+            name, generated = f"n_{name}", False
+        return name
 
     def fresh(self, stem: str) -> str:
         self.count += 1
@@ -153,7 +165,7 @@ class Renderer:
                 scope.named[n] = name
         index = self.value(s.src[0], local)
         if s.op is t.WRITE:
-            scope.lines.append(f"{s.arg.name}[{index}] = {self.value(s.src[1], local)};")
+            scope.lines.append(f"{self.names[s.arg]}[{index}] = {self.value(s.src[1], local)};")
         else:
             values = [self.value(v, local) for v in s.src[2:]]
             store = self.put(s.arg, index, values)
@@ -190,12 +202,12 @@ class Renderer:
         if op is AXIS:
             return self.counter(n)
         if op is ops.VARIABLE:
-            return n.arg[0]
+            return self.names[n]
         if op is LOAD:
             access = f"{self.param(n.arg)}[{src[0]}]"
             return access if n.src[1] is TRUE else f"({src[1]} ? {access} : {self.literal(0, n.dtype)})"
         if op is t.ELEMENT:
-            return f"{n.arg.name}[{src[0]}]"
+            return f"{self.names[n.arg]}[{src[0]}]"
         if op is t.LANE:
             return f"{src[0]}.x[{n.arg}]"
         if op is ops.WHERE:

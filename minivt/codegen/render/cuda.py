@@ -6,9 +6,11 @@ from __future__ import annotations
 
 from minivt import dtypes, ops
 from minivt.codegen import thread as t
+from minivt.codegen.distribute import distribute
 from minivt.codegen.layout import SharedTile
 from minivt.codegen.render.c import Dialect, Renderer, Scope
 from minivt.codegen.target import Target
+from minivt.codegen.tile import TileProgram
 from minivt.graph import Node, walk
 
 TYPES = {
@@ -114,6 +116,11 @@ def render(program: t.ThreadProgram, target: Target) -> str:
     return Renderer(program, DIALECT, target).text()
 
 
+def render_cuda(program: TileProgram, target: Target) -> str:
+    """CUDA C++ text of a tile program."""
+    return render(distribute(program, target), target)
+
+
 # --- the kernel ------------------------------------------------------------------------------------------------------
 
 def kernel(r: Renderer, body: Node) -> str:
@@ -121,28 +128,29 @@ def kernel(r: Renderer, body: Node) -> str:
     scope = Scope({})
     scope.lines += [f"const int {t.BLOCK_NUMBER} = blockIdx.x, {t.THREAD_NUMBER} = threadIdx.x;"]
     scope.lines += [f"const {r.type(x)} {r.counter(x)} = {r.value(e, scope)};" for x, e in program.grid]
-    scope.lines += [f"__shared__ {TYPES[a.dtype]} {a.name}[{a.size}];" for a in program.arrays if a.space == "shared"]
+    scope.lines += [f"__shared__ {TYPES[a.dtype]} {r.names[a]}[{a.size}];" for a in program.arrays if a.space == "shared"]
     scope.lines += ring_setup(program)
     if body.op is not t.ROLES:
-        scope.lines += registers(program)
+        scope.lines += registers(r)
     r.emit(r.flat(body), scope)
     lines = "\n".join("    " + line for line in scope.lines)
     multiplies = {multiply_name(n.arg): multiply_function(n.arg) for n in walk(body) if n.op is t.MULTIPLY}
     head = f'extern "C" __global__ void __launch_bounds__({program.threads}, 1)' if program.rings else (
         f'extern "C" __global__ void __launch_bounds__({program.threads})')
-    return "\n".join([*multiplies.values(), *copies(program), head, f"{program.name}({', '.join(parameters(program))}) {{",
+    return "\n".join([*multiplies.values(), *copies(program), head, f"{program.name}({', '.join(parameters(r))}) {{",
                       lines, "}", ""])
 
 
-def parameters(program: t.ThreadProgram) -> list[str]:
+def parameters(r: Renderer) -> list[str]:
+    program = r.program
     maps = ["const TensorMap* __restrict__ maps"] if program.boxes else []
     arrays = [f"{'' if p.written else 'const '}{TYPES[p.dtype]}* {'' if p.written else '__restrict__ '}p{p.slot}"
               for p in program.params]
-    return maps + arrays + [f"int {v.arg[0]}" for v in program.variables]
+    return maps + arrays + [f"{r.type(v)} {r.names[v]}" for v in program.variables]
 
 
-def registers(program: t.ThreadProgram) -> list[str]:
-    return [f"{TYPES[a.dtype]} {a.name}[{a.size}];" for a in program.arrays if a.space == "register"]
+def registers(r: Renderer) -> list[str]:
+    return [f"{TYPES[a.dtype]} {r.names[a]}[{a.size}];" for a in r.program.arrays if a.space == "register"]
 
 
 def ring_setup(program: t.ThreadProgram) -> list[str]:
@@ -194,7 +202,7 @@ def roles(r: Renderer, s: Node, scope: Scope) -> list[str]:
              f"    {first}", *("        " + line for line in state)]
     lines += ["    " + line for line in r.body(producer, scope)] + ["    }", "} else {"]
     lines += [f'    asm volatile("setmaxnreg.inc.sync.aligned.u32 {most};");', *("    " + line for line in state),
-              *("    " + line for line in registers(program)), *r.body(consumer, scope), "}"]
+              *("    " + line for line in registers(r)), *r.body(consumer, scope), "}"]
     return lines
 
 
@@ -205,13 +213,12 @@ def acquire(r: Renderer, s: Node, scope: Scope) -> list[str]:
 
 
 def fill(r: Renderer, s: Node, scope: Scope) -> list[str]:
-    ring, position = s.arg
-    operand = ring.operands[position]
-    tile, which = operand.tile, r.program.boxes.index(operand.box)
+    ring, position, box = s.arg
+    tile, which = ring.tiles[position], r.program.boxes.index(box)
     first, *others = (r.value(c, scope) for c in s.src)
     lines = []
     for panel in range(tile.panels):
-        start = ring.operand_offset(position) + panel * tile.panel_bytes
+        start = ring.tile_offset(position) + panel * tile.panel_bytes
         columns = [f"{first} + {panel * tile.panel_columns}" if panel else first, *others]
         lines.append(f"bulk_copy_{len(s.src)}d({slot(ring)} + {start}, maps + {which}, "
                      f"{ring.name}_full + 8 * {ring.name}_slot, {', '.join(columns)});")
@@ -245,28 +252,28 @@ def barrier(r: Renderer, s: Node, scope: Scope) -> list[str]:
 
 
 def open_group(r: Renderer, s: Node, scope: Scope) -> list[str]:
-    return [*(f"hold({a.name});" for a in s.arg), 'asm volatile("wgmma.fence.sync.aligned;" ::: "memory");']
+    return [*(f"hold({r.names[a]});" for a in s.arg), 'asm volatile("wgmma.fence.sync.aligned;" ::: "memory");']
 
 
 def commit(r: Renderer, s: Node, scope: Scope) -> list[str]:
-    return ['asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");', *(f"hold({a.name});" for a in s.arg)]
+    return ['asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");', *(f"hold({r.names[a]});" for a in s.arg)]
 
 
 def settle(r: Renderer, s: Node, scope: Scope) -> list[str]:
     pending, arrays = s.arg
     wait = f'asm volatile("wgmma.wait_group.sync.aligned {pending};" ::: "memory");'
-    return [wait, *(f"hold({a.name});" for a in arrays if not pending)]
+    return [wait, *(f"hold({r.names[a]});" for a in arrays if not pending)]
 
 
 def multiply(r: Renderer, s: Node, scope: Scope) -> list[str]:
     how: t.Multiply = s.arg
     size = how.instruction.m * how.instruction.n // how.instruction.group
-    sums = how.accumulator.name
+    sums = r.names[how.accumulator]
     if size != how.accumulator.size:
         sums = f"*(float(*)[{size}])({sums} + {how.first})"
     keep, a, b = (r.value(x, scope) for x in s.src)
     if isinstance(how.a, t.Array):
-        a = f"*(unsigned(*)[4])({how.a.name} + {how.a_first})"
+        a = f"*(unsigned(*)[4])({r.names[how.a]} + {how.a_first})"
     else:
         a = descriptor(how.a, how.a_contracted, a)
     return [f"{multiply_name(how)}({sums}, {a}, {descriptor(how.b, how.b_contracted, b)}, {keep});"]
@@ -334,8 +341,8 @@ def shuffle(r: Renderer, n: Node, src: list[str]) -> str:
 
 
 def address(r: Renderer, n: Node, src: list[str]) -> str:
-    ring, operand = n.arg
-    offset = ring.operand_offset(operand)
+    ring, position = n.arg
+    offset = ring.tile_offset(position)
     return f"({slot(ring)} + {offset})" if offset else f"({slot(ring)})"
 
 
@@ -347,4 +354,7 @@ DIALECT = Dialect(
                 t.ADVANCE: advance, t.BARRIER: barrier, t.OPEN: open_group, t.COMMIT: commit, t.SETTLE: settle,
                 t.MULTIPLY: multiply},
     helpers=HELPERS,
-    kernel=kernel)
+    kernel=kernel,
+    reserved=frozenset("""auto block bool break case char class const continue default delete do double else enum extern
+        false float for goto hold if inline int long maps new operator register return shared short signed sizeof slots
+        static struct switch template thread this true typedef union unsigned void volatile while""".split()))

@@ -311,6 +311,12 @@ class Builder:
     def first(self, x: Value) -> Value:
         return self.pure(x.dtype, 0, f"extractelement {self.type(x.dtype, x.lanes)} %s, i64 0", x)
 
+    def any(self, mask: Value) -> Value:
+        """Whether some lane of a vector of bools is true."""
+        name, kind = f"@llvm.vector.reduce.or.v{mask.lanes}i1", self.type(mask.dtype, mask.lanes)
+        self.declare(name, "i1", [kind])
+        return self.pure(mask.dtype, 0, f"call i1 {name}({kind} %s)", mask)
+
     def halves(self, x: Value) -> tuple[Value, Value]:
         half = x.lanes // 2
         return self.shuffle(x, x, list(range(half))), self.shuffle(x, x, list(range(half, x.lanes)))
@@ -392,6 +398,15 @@ class Builder:
 
     # --- loops -------------------------------------------------------------------------------------------------------
 
+    def open_block(self) -> None:
+        """Begin a scope that is no loop: what its loads give is forgotten at its end."""
+        self.scopes.append(Scope(self.scopes[-1].label))
+
+    def close_block(self) -> None:
+        block = self.scopes.pop()
+        self.scopes[-1].lines += block.lines
+        self.scopes[-1].label = block.label
+
     def open_loop(self, start: Value, stop: Value, carried: list[Value] = (), guard: bool = False) -> list[Value]:
         """Begin `for start <= counter < stop`; returns the counter and the carried values as the body sees them.
 
@@ -442,3 +457,28 @@ def _float16_bits(value):
     import numpy as np
     with np.errstate(all="ignore"):
         return np.float16(np.float32(value)).view(np.uint16)
+
+
+# --- the module ------------------------------------------------------------------------------------------------------
+
+def module_text(name: str, body: Builder, count: tuple[Builder, Value], slots: list[int], variables: int) -> str:
+    """The module of a kernel: its entry, which fetches arguments, its body, where no two pointers alias, its count."""
+    counting, total = count
+    pointers = [f"ptr noalias %p{slot}" for slot in slots]
+    integers = [f"i64 %var{i}" for i in range(variables)]
+    arguments = [*pointers, *integers, "i64 %begin", "i64 %end", "ptr noalias %scratch"]
+    fetch = [line for position, slot in enumerate(slots) for line in (
+        f"%a{slot} = getelementptr ptr, ptr %bufs, i64 {position}", f"%p{slot} = load ptr, ptr %a{slot}, align 8")]
+    read = [line for i in range(variables) for line in (
+        f"%w{i} = getelementptr i64, ptr %vars, i64 {i}", f"%var{i} = load i64, ptr %w{i}, align 8")]
+    passed = ", ".join(a.replace("noalias ", "") for a in arguments)
+    return "\n".join([
+        *sorted({**body.declared, **counting.declared}.values()),
+        f"define internal void @{name}_body({', '.join(arguments)}) noinline nounwind {{", "entry:",
+        *body.scopes[0].lines, "ret void", "}",
+        f"define void @{name}(ptr %bufs, ptr %vars, i64 %begin, i64 %end, ptr %scratch) nounwind {{", "entry:",
+        *fetch, *read, f"call void @{name}_body({passed})", "ret void", "}",
+        f"define i64 @{name}_tasks(ptr %vars) nounwind {{", "entry:", *read, *counting.scopes[0].lines,
+        f"ret i64 {total.text}", "}",
+        "!0 = distinct !{!0, !1, !2}", '!1 = !{!"llvm.loop.vectorize.enable", i1 false}',
+        '!2 = !{!"llvm.loop.unroll.runtime.disable"}', ""])

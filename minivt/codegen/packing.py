@@ -1,0 +1,68 @@
+"""Operands of a contraction: read in place, or computed once into private memory in the order of the register tile.
+
+The operand along the lanes is packed as panels [lane block][k][lanes of one body]; the other, of which a body reads
+single elements, as [rows][k]. Not for the register tile itself (nest.py).
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from minivt.codegen.lanes import Scratch
+from minivt.codegen.tile import LOAD, tile_axes
+from minivt.graph import Node, node
+from minivt.symbolic import TRUE, add, axis_size, idiv, linear, mod, mul
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Compute `value` at all of `axes` into `place[index]`; read back as LOAD place[index]."""
+    value: Node
+    axes: tuple[Node, ...]
+    place: Scratch
+    index: Node
+
+    def read(self) -> Node:
+        return node(LOAD, (self.index, TRUE), self.place, self.value.dtype)
+
+
+def panel_index(axes: tuple[Node, ...], k: tuple[Node, ...], lane: Node, width: int) -> tuple[Node, int]:
+    """The index of (other axes, lane // width, k, lane % width), and the number of elements."""
+    depth = prod(axis_size(x) for x in k)
+    blocks = -(-axis_size(lane) // width)
+    others = tuple(a for a in axes if a is not lane and a not in k)
+    row = flat((*others, ), 1)
+    index = add(mul(row, blocks * depth * width), mul(idiv(lane, width), depth * width), mul(flat(k, 1), width),
+                mod(lane, width))
+    return index, prod(axis_size(a) for a in others) * blocks * depth * width
+
+
+def flat(axes: tuple[Node, ...], scale: int) -> Node:
+    """The row-major number of the counters, times scale."""
+    total = add(0)
+    for a in axes:
+        total = add(mul(total, axis_size(a)), a)
+    return mul(total, scale)
+
+
+def rows_index(axes: tuple[Node, ...], k: tuple[Node, ...], pad: int) -> tuple[Node, int]:
+    """The index of (other axes, k), each row a multiple of `pad` long, and the number of elements."""
+    depth = -(-prod(axis_size(x) for x in k) // pad) * pad
+    others = tuple(a for a in axes if a not in k)
+    return add(mul(flat(others, 1), depth), flat(k, 1)), prod(axis_size(a) for a in others) * depth
+
+
+def in_place_along(value: Node, lane: Node) -> bool:
+    """Whether vectors of the operand can be read where they are: a plain load of neighbours from private memory."""
+    return value.op is LOAD and isinstance(value.arg, Scratch) and dict(linear(value.src[0])[0]).get(lane) == 1
+
+
+def in_place_single(value: Node) -> bool:
+    """Whether single elements can be read where they are: a plain load that no mask guards."""
+    return value.op is LOAD and value.src[1] is TRUE
+
+
+def ordered(value: Node, axes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The counters of `axes` that the value depends on."""
+    found = tile_axes(value)
+    return tuple(a for a in axes if a in found)
