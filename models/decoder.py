@@ -11,7 +11,7 @@ from typing import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from minivt import Tensor, Variable, arange, einsum, jit, where, zeros
+from minivt import Tensor, Variable, arange, einsum, jit, where, zeros, zeros
 from minivt.errors import BoundsError, LoadError
 from minivt.models.gguf import GGUF, GGUFTensor
 from minivt.models.quantization import FORMATS, dequantise

@@ -162,6 +162,7 @@ def test_nested_divisions_join():
     assert idiv(idiv(x, 4), 5) is idiv(x, 20)
     assert mod(mod(x, 20), 5) is mod(x, 5)
     assert idiv(mul(x, 4), 8) is idiv(x, 2) and mod(mul(x, 4), 8) is mul(mod(x, 2), 4)
+    assert idiv(add(mul(x, 4), 3), 8) is idiv(x, 2) and mod(add(mul(x, 4), 3), 8) is add(mul(mod(x, 2), 4), 3)
 
 
 def test_comparisons_within_bounds_are_decided():
@@ -169,6 +170,13 @@ def test_comparisons_within_bounds_are_decided():
     assert lt(R, N) is TRUE and lt(add(mul(R, 4), axis("l", 4, "tile")), mul(N, 4)) is TRUE
     assert lt(add(I, J), add(I, 5)) is TRUE and lt(add(I, 3), I) is FALSE
     assert minimum(I, 7) is I and maximum(I, -1) is I and minimum(N, 64) is N and maximum(N, 1) is N
+
+
+def test_comparisons_that_hold_only_at_times_are_not_decided():
+    backwards = sub(sub(N, 1), R)
+    for condition in (lt(backwards, 1), lt(R, 1), lt(I, 6), le(R, S), lt(add(R, 1), N), lt(sub(S, R), 1)):
+        assert condition not in (TRUE, FALSE)
+    assert not is_below(backwards, as_index(1))
 
 
 def test_conjunctions_are_flat_and_without_repeats():

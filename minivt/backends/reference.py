@@ -169,7 +169,7 @@ def _(x, dtype):
 # --- reduce and loop -------------------------------------------------------------------------------------------------
 @meaning(ops.SUM, widened=True)
 def _(x, axes):
-    return np.add.reduce(x, axes, dtype=x.dtype)
+    return np.add.reduce(x, axes)
 
 
 @meaning(ops.MAX, widened=True)

@@ -147,7 +147,7 @@ class _Block:
         for other, read_at, read_valid in loads:
             if self.launch.memories[other.slot] is memory:
                 read_at = np.broadcast_to(read_at, shape)
-                apart = np.broadcast_to(read_valid, shape) & ((read_at != where) | ~holds) & np.isin(read_at, found)
+                apart = holds & np.broadcast_to(read_valid, shape) & (read_at != where) & np.isin(read_at, found)
                 if apart.any():
                     raise self.conflict("one point loads what another point of the same STORE writes,", param,
                                         read_at[apart].flat[0])

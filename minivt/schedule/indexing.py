@@ -27,6 +27,8 @@ def flatten(index: Index, shape: tuple[Size, ...]) -> Node:
 
 def unflatten(position: Node, shape: tuple[Size, ...]) -> Index:
     """The index at a row-major position."""
+    if 0 in shape:
+        return (ZERO,) * len(shape)  # there is no position
     index = []
     for size in reversed(shape):
         if size == 1:

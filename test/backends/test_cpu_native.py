@@ -576,6 +576,7 @@ def test_late_worker_is_waited_for_asleep(code, threads):
     threads(2)
     rows, program = recorder(code, 2, microseconds=100_000)  # 0.1 s here, 0.2 s there
     program.run()
+    time.sleep(0.01)  # so that the other thread sleeps and this one takes the first chunk
     before = time.process_time()
     program.run()
     assert time.process_time() - before < 0.03 and (rows[:, 3] == (1, 2)).all()

@@ -19,6 +19,7 @@ INTEGERS = [d for d in dtypes.ALL if d.is_int]
 FLOATS = [d for d in dtypes.ALL if d.is_float]
 NATIVE_FLOATS = [dtypes.float16, dtypes.float32, dtypes.float64]
 SPECIAL = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 2.5, -2.5, 1e-40, 6e4, -1e38, 3e38, 127.5, -128.9, 300.0]
+ENDS = [s * 2.0 ** n for n in (7, 8, 15, 16, 31, 32, 63, 64) for s in (1, -1)]  # one beyond the ends of integers
 
 
 @pytest.fixture(autouse=True)
@@ -214,7 +215,8 @@ def test_where_keeps_bits(shape, dtype):
 @pytest.mark.parametrize("source", FLOATS, ids=repr)
 @pytest.mark.parametrize("target", INTEGERS, ids=repr)
 def test_cast_float_to_integer_truncates_and_saturates(source, target):
-    x = floats((500,), source, 6)
+    with np.errstate(all="ignore"):
+        x = np.concatenate((floats((500,), source, 6), np.array(ENDS).astype(floats((), source).dtype)))
     info = np.iinfo(target.numpy)
     got = run(ops.CAST, x.view(source.storage), arg=target, types=[source])
     wide = x.astype(np.float64)
@@ -433,7 +435,7 @@ def test_gather(axis, index_type):
     x = np.arange(1.0, 25.0).reshape(2, 3, 4)
     index = np.array([[0, 1, 3], [2, 100, np.iinfo(index_type).max]], index_type)
     if np.iinfo(index_type).min:
-        index[1, 0] = -1
+        index[:, 0] = -1, -2
     got = run(ops.GATHER, x, index, arg=axis)
     for place in np.ndindex(*got.shape):
         row = int(index[place[axis:axis + 2]])
@@ -462,7 +464,9 @@ def test_scatter(axis, how):
         if 0 <= row < base.shape[axis]:
             at = (*place[:axis], row, *place[axis + 2:])
             want[at] = updates[place] + (want[at] if how == "add" else 0)
+    given = base.copy()
     same(run(ops.SCATTER, base, index, updates, arg=(axis, how)), want)
+    same(base, given)
 
 
 def test_scatter_with_duplicates():

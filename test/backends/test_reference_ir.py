@@ -244,6 +244,23 @@ def test_a_block_loads_what_another_stores(shift):
     run(program, [x, x.copy()], {})  # two arrays are no race
 
 
+def test_every_reader_of_a_stored_element_counts():
+    a, out = Param(0, F32, 32), Param(1, F32, 32, True)
+    x = np.zeros(32, np.float32)
+    program = elementwise(lambda at: load(a, as_index(0)), [a, out], output=out, valid=lambda at: lt(0, at))
+    run(program, [x, x], {})  # element 0 is only read
+    program = elementwise(lambda at: load(a, mul(at, 0), lt(7, at)), [a, out], output=out)
+    for seed in range(8):  # blocks 1 to 3 read what block 0 stores
+        with pytest.raises(KernelError, match="loads"):
+            run(program, [x, x], {}, seed)
+    readers = TileProgram("readers", (a, out), (axis("b", 4),), block(
+        set_tile(Tile("t", (X,), F32), load(a, as_index(3))),
+        store(out, (axis("r", 1, "tile"),), add(axis("b", 4), axis("r", 1, "tile")), number(0.0))))
+    for seed in range(8):  # block 3 stores what all read, itself too
+        with pytest.raises(KernelError, match="loads"):
+            run(readers, [x, x], {}, seed)
+
+
 def test_points_of_one_store_disturb_one_another():
     a, out = Param(0, F32, 8), Param(1, F32, 8, True)
     program = elementwise(lambda at: load(a, node(ops.XOR, (at, as_index(1)))), [a, out], blocks=1, output=out)
@@ -279,6 +296,8 @@ def test_rules_of_statements():
     for name, match, statement in [
             ("typed", "takes a value of that dtype", set_tile(t, as_index(1))),
             ("unreduced", "reduces only with an op", set_tile(t, number(0.0), None, (k,))),
+            ("ended", "has no value here", block(loop(axis("q", 2, "loop"), 0, 2, set_tile(t, number(0.0))),
+                                                 store(out, (X,), add(position, axis("q", 2, "loop")), read(t)))),
             ("stray", "has no value here", set_tile(t, load(a, k))),
             ("narrow", "every axis of the tile", block(set_tile(t, number(0.0)), store(out, (), b, read(t)))),
             ("readonly", "must be written", store(a, (X,), position, number(0.0))),

@@ -11,7 +11,7 @@ import select
 import struct
 
 from minivt.backends.cpu.host import HostTarget
-from minivt.backends.cpu.jit import compile_object
+from minivt.backends.cpu.jit import compile_object, compiler_version
 from minivt.errors import CompileError
 
 IDLE_SECONDS = 60.0  # then a worker gives its memory back; the pool starts another when there is work
@@ -49,6 +49,7 @@ def main() -> None:
     """
     requests, replies = io.FileIO(0), io.FileIO(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints must not land between replies
+    compiler_version()  # loads LLVM
     _reply(replies, b"")
     while select.select([requests], [], [], IDLE_SECONDS)[0]:
         request = read_frame(requests)
