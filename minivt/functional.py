@@ -65,7 +65,7 @@ def realize(*tensors: Tensor) -> None:
     """Compute several tensors together, sharing what they share."""
     tensors = _tensors("realize", tensors)
     check_bound(*(t.node for t in tensors))
-    for t, made in zip(tensors, runtime.realize([t.node for t in tensors])):
+    for t, made in zip(tensors, runtime.realize([t.node for t in tensors], tensors[0].device)):
         t.node = made
 
 

@@ -196,7 +196,7 @@ def _rejoin(terms: dict[Node, int]) -> dict[Node, int]:
         if atom.op is not ops.MOD or atom.src[1].op is not ops.CONST or not coefficient:
             continue
         divisor = atom.src[1].arg
-        quotient = node(ops.IDIV, atom.src)
+        quotient = idiv(atom.src[0], divisor)
         if terms.get(quotient) == coefficient * divisor:
             rest = {a: c for a, c in terms.items() if a is not atom and a is not quotient}
             inner, constant = linear(atom.src[0])

@@ -109,7 +109,7 @@ class Tensor(Elementwise, RealFunctions, Reduction, Movement, Indexing, Contract
     def realize(self) -> Tensor:
         """Compute the elements now and keep them in memory; returns self."""
         check_bound(self.node)
-        self.node, = runtime.realize([self.node])
+        self.node, = runtime.realize([self.node], self.device)
         return self
 
     def contiguous(self) -> Tensor:

@@ -110,7 +110,7 @@ class DiskCache:
         return os.open(name, flags | os.O_NOFOLLOW, mode=0o600, dir_fd=self._fd)
 
     def _evict(self) -> None:
-        """Measure the folder and, when it is too large, delete the entries used longest ago down to 7/8 of the limit."""
+        """Measure the folder; when it is too large, delete the entries used longest ago, down to 7/8 of the limit."""
         self._unmeasured = 0
         entries, total = [], 0
         with os.scandir(self._fd) as files:

@@ -20,6 +20,7 @@ from minivt.runtime import stats
 from minivt.runtime.buffer import Buffer
 from minivt.runtime.cache import content_key, disk_cache, source_version
 from minivt.runtime.seam import Backend, Call, Runnable, backend_of, default_device
+from minivt.scan import ScanBody
 from minivt.schedule.schedule import Schedule, make_schedule
 from minivt.symbolic import evaluate
 
@@ -46,20 +47,45 @@ def to_numpy(buffer_node: Node) -> np.ndarray:
     return backend_of(buffer.device).to_host(buffer.memory, shape, buffer.dtype)
 
 
-def realize(nodes: list[Node]) -> list[Node]:
-    """The nodes as BUFFER nodes, computed by as few kernels as the schedule finds."""
+def realize(nodes: list[Node], device: str | None = None) -> list[Node]:
+    """The nodes as BUFFER nodes, computed by as few kernels as the schedule finds.
+
+    device: where to compute what reads no memory; default_device() where it is not given.
+    """
     if capturing:
         raise CaptureError("realize: nothing can be computed inside a captured function; return the tensor instead")
     copied = _copy_between_devices(nodes)
     wanted = substitute_realized(copied)
     missing = list(dict.fromkeys(n for n in wanted if n.op is not ops.BUFFER))
     if missing:
-        made = _run(missing)
+        made = _run(missing, device)
         wanted = [made.get(n, n) for n in wanted]
+        settled = _settled(nodes)
         for original, result in zip(nodes, wanted):
-            if original.op is not ops.BUFFER:
+            if original.op is not ops.BUFFER and original in settled:
                 _REALIZED[original] = result
     return wanted
+
+
+def _settled(roots: list[Node]) -> set[Node]:
+    """The nodes below the roots that always have one value: they read memory and depend on no VARIABLE."""
+    reading, symbolic = set(), set()
+    for current in toposort(*roots):
+        if current.op is ops.BUFFER or not reading.isdisjoint(current.src):
+            reading.add(current)
+        if _is_symbolic(current) or not symbolic.isdisjoint(current.src):
+            symbolic.add(current)
+    return reading - symbolic
+
+
+def _is_symbolic(current: Node) -> bool:
+    return current.op is ops.VARIABLE or _holds_symbol(current.shape) or _holds_symbol(current.arg)
+
+
+def _holds_symbol(value) -> bool:
+    if isinstance(value, ScanBody):
+        return any(map(_is_symbolic, walk(*value.outputs)))
+    return isinstance(value, Node) or isinstance(value, tuple) and any(map(_holds_symbol, value))
 
 
 def substitute_realized(nodes: list[Node]) -> list[Node]:
@@ -81,16 +107,16 @@ def _copy_between_devices(nodes: list[Node]) -> list[Node]:
     return substitute(nodes, done) if done else list(nodes)
 
 
-def device_of(nodes: list[Node]) -> str:
-    """The device of the buffers below the nodes."""
+def device_of(nodes: list[Node], default: str | None = None) -> str:
+    """The device of the buffers below the nodes; the default where there are none."""
     devices = {n.arg.device for n in walk(*nodes) if n.op is ops.BUFFER}
     if len(devices) > 1:
         raise BoundsError(f"realize: operands are on {' and '.join(sorted(devices))}; move them with to(device)")
-    return devices.pop() if devices else default_device()
+    return devices.pop() if devices else default or default_device()
 
 
-def _run(nodes: list[Node]) -> dict[Node, Node]:
-    device = device_of(nodes)
+def _run(nodes: list[Node], device: str | None) -> dict[Node, Node]:
+    device = device_of(nodes, device)
     backend = backend_of(device)
     if hasattr(backend, "evaluate"):
         return {n: from_numpy(a, n.dtype, device) for n, a in zip(nodes, backend.evaluate(nodes, VARIABLES))}

@@ -12,7 +12,7 @@ from minivt import ops
 from minivt.codegen.tile import LOAD, REDUCE, Param
 from minivt.dtypes import DType
 from minivt.graph import Node, const, node, substitute, toposort
-from minivt.symbolic import AXIS, as_size, axis, axis_size, build, idiv, mod, mul
+from minivt.symbolic import AXIS, add, as_index, as_size, axis, axis_size, build, idiv, mod, mul
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,48 @@ def with_roots(kernel: Kernel, roots) -> Kernel:
                                        for n, s in enumerate(kernel.sinks)))
 
 
+def split_axes(kernel: Kernel) -> Kernel:
+    """Count with several counters where indices divide one, so that each part can be tiled by itself.
+
+    before:  out[c] = sum over j of p[c // 64, j] * v[j, c % 64]          over c < 576
+    after:   out[64 * h + d] = sum over j of p[h, j] * v[j, d]            over h < 9, d < 64
+    """
+    for counter in kernel.axes:
+        steps = _steps(kernel.roots, counter)
+        if not steps:
+            continue
+        sizes = [outer // inner for outer, inner in zip([axis_size(counter), *steps], [*steps, 1])]
+        parts = [axis((counter.arg[0], n), size, counter.arg[2]) for n, size in enumerate(sizes)]
+        position = as_index(0)
+        for part, step in zip(parts, [*steps, 1]):
+            position = add(position, mul(part, step))
+        kernel = _recount(kernel, {counter: position}, {counter: tuple(parts)})
+    return kernel
+
+
+def _steps(roots, counter: Node) -> list[int]:
+    """The strides at which index divisions cut a counter, from large to small; none where they do not nest."""
+    size = axis_size(counter)
+    found = set()
+    for current in toposort(*roots):
+        if current.op in (ops.IDIV, ops.MOD) and current.src[1].op is ops.CONST:
+            value, divisor = current.src[0], current.src[1].arg
+            inner = value.src[1].arg if value.op is ops.IDIV and value.src[1].op is ops.CONST else 1
+            if value is counter or inner > 1 and value.src[0] is counter:
+                found.update((inner, inner * divisor))
+    steps = sorted((s for s in found if s not in (1, size)), reverse=True)
+    chain = [size, *steps, 1]
+    nested = isinstance(size, int) and all(a % b == 0 for a, b in zip(chain, chain[1:]))
+    return steps if nested else []
+
+
+def _recount(kernel: Kernel, positions: dict[Node, Node], counters: dict[Node, tuple[Node, ...]]) -> Kernel:
+    """The kernel with counters replaced: their values by expressions, their places among the axes by new ones."""
+    axes = tuple(new for a in kernel.axes for new in counters.get(a, (a,)))
+    roots = substitute(kernel.roots, positions, build)
+    return Kernel(kernel.params, tuple(Sink(s.param, axes, *roots[3 * n:3 * n + 3]) for n, s in enumerate(kernel.sinks)))
+
+
 def merge_axes(kernel: Kernel) -> Kernel:
     """Count neighbouring axes as one where no index needs them apart.
 
@@ -106,12 +148,8 @@ def _merge_pair(kernel: Kernel, position: int) -> Kernel | None:
     size = as_size(mul(axis_size(first), axis_size(second)))
     both = axis(first.arg[0], size, first.arg[2])
     parts = {first: idiv(both, axis_size(second)), second: mod(both, axis_size(second))}
-    roots = substitute(kernel.roots, parts, build)
-    if _divisions(roots) > _divisions(kernel.roots):
-        return None
-    axes = (*kernel.axes[:position], both, *kernel.axes[position + 2:])
-    kernel = with_roots(kernel, roots)
-    return Kernel(kernel.params, tuple(Sink(s.param, axes, s.index, s.valid, s.value) for s in kernel.sinks))
+    merged = _recount(kernel, parts, {first: (both,), second: ()})
+    return merged if _divisions(merged.roots) <= _divisions(kernel.roots) else None
 
 
 def _divisions(roots) -> int:

@@ -17,7 +17,7 @@ from minivt.dtypes import DType
 from minivt.graph import Node, node, rebuild, substitute, toposort, users
 from minivt.schedule.cost import verdict
 from minivt.schedule.indexing import Lowering, flatten
-from minivt.schedule.kernel import Kernel, Sink, merge_axes
+from minivt.schedule.kernel import Kernel, Sink, merge_axes, split_axes
 from minivt.schedule.partition import ALWAYS_CUT, Partition, climb, partition
 from minivt.schedule.tiling import tile_kernel
 from minivt.symbolic import TRUE, ZERO, Size, add, as_index, as_size, axis, describe, mul
@@ -108,7 +108,8 @@ def lower_kernel(root: Node) -> Kernel:
     out = Param(len(inputs), root.dtype, capacity(root.shape), written=True)
     source = value.src[0] if value.op is ops.CONTIGUOUS else value
     lowered = lowering.lower(source, index)
-    return merge_axes(Kernel((*inputs, out), (Sink(out, axes, flatten(where, root.shape), TRUE, lowered),)))
+    sink = Sink(out, axes, flatten(where, root.shape), TRUE, lowered)
+    return merge_axes(split_axes(Kernel((*inputs, out), (sink,))))
 
 
 @lru_cache(maxsize=4096)
