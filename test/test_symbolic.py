@@ -71,7 +71,7 @@ def points(draw):
     return point
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400, deadline=None, derandomize=True)
 @given(expressions(), st.lists(points(), min_size=4, max_size=4))
 def test_expressions_have_pythons_value_within_their_bounds(made, where):
     expression, want = made
@@ -82,7 +82,7 @@ def test_expressions_have_pythons_value_within_their_bounds(made, where):
         assert low <= got <= high
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, derandomize=True)
 @given(expressions(3), expressions(3), st.lists(points(), min_size=4, max_size=4))
 def test_comparisons(first, second, where):
     (a, a_value), (b, b_value) = first, second
@@ -95,7 +95,7 @@ def test_comparisons(first, second, where):
         assert bool(value_of(conjunction, point)) == (x < y and 0 < y)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(expressions(3), expressions(3))
 def test_equal_sums_are_one_node(first, second):
     a, b = first[0], second[0]
@@ -104,7 +104,7 @@ def test_equal_sums_are_one_node(first, second):
     assert add(a, a) is mul(a, 2) and sub(0, sub(a, b)) is sub(b, a)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(expressions(3))
 def test_build_and_linear_give_the_value_back(made):
     expression = add(made[0])
@@ -114,7 +114,7 @@ def test_build_and_linear_give_the_value_back(made):
         assert build(expression, expression.src) is expression
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(points(), expressions(3))
 def test_evaluate_at_variables(point, made):
     if not any(n.op is AXIS for n in toposort(made[0])):
@@ -153,6 +153,9 @@ def test_splitting_and_joining_gives_the_index_back():
     for size in (2, 7, 64):
         assert add(mul(idiv(x, size), size), mod(x, size)) is x
     assert add(mul(idiv(x, 6), 12), mul(mod(x, 6), 2)) is mul(x, 2)
+    for other in (5, 7, 12, -6):  # not the coefficient that joins
+        total = add(mul(idiv(x, 6), other), mod(x, 6))
+        assert all(value_of(total, {x: v}) == v // 6 * other + v % 6 for v in range(0, 1000, 11))
     three = add(mul(idiv(x, 35), 35), mul(mod(idiv(x, 7), 5), 7), mod(x, 7))
     assert all(value_of(three, {x: v}) == v for v in range(0, 1000, 13))
 

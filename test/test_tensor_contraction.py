@@ -36,7 +36,7 @@ def test_half_precision_products_are_summed_in_float32(dtype):
     ("grts,gsd->tgrd", [(2, 2, 3, 5), (2, 5, 4)]), ("i,i,i->", [(6,), (6,), (6,)]),
     ("a b, b c -> c a", [(2, 3), (3, 4)]),
     ("...ij,...jk->...ik", [(7, 2, 3, 4), (2, 4, 5)]), ("...i->...", [(2, 3, 4)]), ("i...,i->...", [(3, 2, 4), (3,)]),
-    (",->", [(), ()]), ("ij,k->ik", [(2, 3), (4,)])])
+    ("ij,jk->ik", [(2, 1), (3, 4)]), (",->", [(), ()]), ("ij,k->ik", [(2, 3), (4,)])])
 def test_einsum(subscripts, shapes):
     rng = np.random.default_rng(3)
     arrays = [rng.normal(size=s).astype(np.float32) for s in shapes]

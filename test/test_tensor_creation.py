@@ -36,6 +36,7 @@ def test_arange_of_floats_and_variables():
     np.testing.assert_array_equal(arange(n).numpy(), np.arange(4))
     np.testing.assert_array_equal(arange(n, n + 3).numpy(), np.arange(4, 7))
     np.testing.assert_array_equal(arange(0, n, 2).numpy(), np.arange(0, 4, 2))
+    np.testing.assert_array_equal(arange(n, 0, -3).numpy(), [4, 1])
     assert arange(n, n + 3).shape == (3,)
 
 

@@ -85,6 +85,13 @@ def test_assignments_follow_each_other():
     check(t, np.float32([0, 1, 2, 3]))
 
 
+def test_assigning_nothing_changes_nothing():
+    t = Tensor(X)
+    before = t.node
+    t[2:2] = 5
+    assert t.node is before
+
+
 def test_assignment_at_variables():
     start = Variable("start", 0, 6)
     cache = zeros((8, 2)).realize()

@@ -121,7 +121,10 @@ def test_errors(wrong, message):
     assert str(caught.value) == message
 
 
-def test_cat_asks_for_tensors():
+def test_cat_asks_for_tensors_that_fit():
     with pytest.raises(DTypeError) as caught:
         cat([Tensor([1]), 2])
     assert str(caught.value) == "cat: an operand is int; a Tensor is needed"
+    with pytest.raises(DTypeError) as caught:
+        cat([Tensor([1]), Tensor(np.uint64([1]))])
+    assert str(caught.value) == "cat: int64 and uint64 have no integer dtype that holds both; cast one of them"

@@ -61,6 +61,12 @@ def test_normal(dtype):
     assert abs(np.corrcoef(z[:-1], z[1:])[0, 1]) < 0.01
 
 
+def test_normal_is_finite_for_all_bits(monkeypatch):
+    for bits in (0, 0xFFFFFFFF):
+        monkeypatch.setattr(random, "random_bits", lambda shape, device: words((bits, bits)))
+        assert np.isfinite(random.normal((1,)).item())
+
+
 def test_randint():
     manual_seed(4)
     x = random.randint(-3, 4, (70_000,), "int8")

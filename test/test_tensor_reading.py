@@ -38,7 +38,8 @@ def test_realize_together():
 
 def test_live_tensors_are_known_while_they_live():
     t = Tensor([1])
-    assert runtime.LIVE[id(t)] is t
+    u = t + 1
+    assert runtime.LIVE[id(t)] is t and runtime.LIVE[id(u)] is u
     key = id(t)
     del t
     assert key not in runtime.LIVE

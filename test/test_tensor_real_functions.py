@@ -57,6 +57,11 @@ def test_cos_of_large_angles(limit):
     assert np.abs(Tensor(wide).cos().numpy() - np.cos(wide)).max() < 1e-15
 
 
+def test_cos_near_its_zeros():
+    x = np.float32([np.pi / 2, -np.pi / 2])
+    check(Tensor(x).cos(), np.cos(x.astype(np.float64)).astype(np.float32), rtol=1e-6)
+
+
 def test_circular_functions():
     x = np.linspace(-10, 10, 2001).astype(np.float32)
     check(Tensor(x).sin(), np.sin(x), atol=2e-7)

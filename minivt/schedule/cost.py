@@ -33,7 +33,7 @@ def verdict(kernel: Kernel, reduced: int, target: Target) -> str | None:
         if prod(largest(a) for a in free_axes(r) if a in kernel.axes and a not in grid) > OWN_COLUMNS:
             return "recompute" if len(reductions(r)) > 1 else "parallelism"
     blocks = prod(map(largest, grid))
-    if blocks < min(64, 4 * target.units) and any(own > blocks and own * per > SERIAL_WORK for own, per in _work(kernel, roots, outer)):
+    if blocks < min(64, target.units) and any(own > blocks and own * per > SERIAL_WORK for own, per in _work(kernel, roots, outer)):
         return "recompute" if len(every) > len(outer) else "parallelism"
     return None
 

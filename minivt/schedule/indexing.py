@@ -5,6 +5,8 @@ index that loads. Not for deciding what is computed in one kernel (partition.py)
 """
 from __future__ import annotations
 
+from functools import lru_cache
+
 from minivt import dtypes, ops
 from minivt.codegen.tile import LOAD, Param, load
 from minivt.graph import Node, const, node, toposort, walk
@@ -163,8 +165,40 @@ def _zero_outside(value: Node, inside: Node) -> Node:
 # --- one rule a movement op: (node, index of the result) -> (index of the source, where it exists) --------------------
 
 def _reshape(current, index):
-    old, new = current.src[0].shape, current.shape
-    return unflatten(flatten(index, new), old), TRUE
+    inner = []
+    for old, new in _groups(current.src[0].shape, current.shape):
+        old_sizes, new_sizes = current.src[0].shape[old], current.shape[new]
+        if old_sizes == new_sizes:
+            inner.extend(index[new])
+        else:
+            inner.extend(unflatten(flatten(index[new], new_sizes), old_sizes))
+    return tuple(inner), TRUE
+
+
+@lru_cache(maxsize=4096)
+def _groups(old: tuple[Size, ...], new: tuple[Size, ...]) -> list[tuple[slice, slice]]:
+    """Runs of axes that hold the same elements before and after, as short as they can be.
+
+    before:  (T, 9, 64) to (T, 3, 3, 64)
+    after:   T to T, 9 to (3, 3), 64 to 64
+    """
+    if 0 in old or 0 in new:
+        return [(slice(0, len(old)), slice(0, len(new)))]
+    groups, i, j = [], 0, 0
+    while i < len(old) and j < len(new):
+        first_i, first_j, a, b = i, j, old[i], new[j]
+        i, j = i + 1, j + 1
+        while a is not b and a != b:
+            if isinstance(a, int) and (not isinstance(b, int) or a < b) and i < len(old):
+                a, i = as_size(mul(a, old[i])), i + 1
+            elif isinstance(b, int) and j < len(new):
+                b, j = as_size(mul(b, new[j])), j + 1
+            else:  # products of symbolic sizes: no cut is certain
+                return [*groups, (slice(first_i, len(old)), slice(first_j, len(new)))]
+        groups.append((slice(first_i, i), slice(first_j, j)))
+    if i < len(old) or j < len(new):  # sizes of 1 are left on one side
+        groups.append((slice(i, len(old)), slice(j, len(new))))
+    return groups
 
 
 def _permute(current, index):

@@ -235,9 +235,9 @@ class _Builder:
         for a in current.axes:
             if a in self.limits and self.limits[a] not in holds:
                 inside = both(inside, self.limits[a])
-        if inside is TRUE or is_masked_out(summand, inside, item.op):
+        if inside is TRUE or item.op is ops.SUM and _is_load(summand, inside):
             return summand
-        if item.op is ops.SUM and summand.op is ops.MUL:
+        if item.op is ops.SUM and summand.op is ops.MUL:  # both factors: 0 times an unmasked infinity is no 0
             return node(ops.MUL, [s if _is_load(s, inside) else node(ops.WHERE, (inside, s, const(0, s.dtype)))
                                   for s in summand.src])
         return node(ops.WHERE, (inside, summand, identity(item.op, summand.dtype)))

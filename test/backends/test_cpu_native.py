@@ -1,95 +1,27 @@
-"""The native half of the cpu backend: IR to object to address, compile workers, and the runner of programs."""
+"""The cpu backend's host facts, and its way from LLVM IR to an object file to addresses."""
 
 import ctypes
-import functools
 import gc
 import os
-import signal
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from minivt.backends.cpu import compile_pool, host, jit, workers
-from minivt.backends.cpu.compile_pool import compile_many
+from minivt.backends.cpu import host, jit
 from minivt.backends.cpu.host import host_target
-from minivt.backends.cpu.workers import NativeProgram, Step
-from minivt.errors import BackendError, CompileError, DTypeError
+from minivt.errors import BackendError, CompileError
 
-# Every kernel's task count is its first variable.
-KERNELS = """
-declare i64 @pthread_self()
-declare i32 @usleep(i32)
-
-define i64 @tasks(ptr %vars) {
-  %n = load i64, ptr %vars
-  ret i64 %n
+MODULE = """
+define i64 @count(ptr %p) {
+  %x = load i64, ptr %p
+  ret i64 %x
 }
-
-; Sleep (begin + 1) * vars[1] microseconds: later chunks take longer.
-define void @pause(ptr %vars, i64 %begin) {
-  %unit.p = getelementptr i64, ptr %vars, i64 1
-  %unit = load i64, ptr %unit.p
-  %awake = icmp eq i64 %unit, 0
-  br i1 %awake, label %exit, label %sleep
-sleep:
-  %times = add i64 %begin, 1
-  %long = mul i64 %times, %unit
-  %long.32 = trunc i64 %long to i32
-  call i32 @usleep(i32 %long.32)
-  br label %exit
-exit:
-  ret void
-}
-
-; out[i] = source[tasks - 1 - i] + 1: every task needs what another thread wrote in the step before
-define void @flip(ptr %bufs, ptr %vars, i64 %begin, i64 %end, ptr %scratch) {
-entry:
-  %source = load ptr, ptr %bufs
-  %out.p = getelementptr ptr, ptr %bufs, i64 1
-  %out = load ptr, ptr %out.p
-  %n = load i64, ptr %vars
-  %top = sub i64 %n, 1
-  call void @pause(ptr %vars, i64 %begin)
-  br label %loop
-loop:
-  %i = phi i64 [ %begin, %entry ], [ %next, %loop ]
-  %j = sub i64 %top, %i
-  %from = getelementptr i64, ptr %source, i64 %j
-  %to = getelementptr i64, ptr %out, i64 %i
-  %x = load i64, ptr %from
-  %y = add i64 %x, 1
-  store i64 %y, ptr %to
-  %next = add i64 %i, 1
-  %more = icmp slt i64 %next, %end
-  br i1 %more, label %loop, label %exit
-exit:
-  ret void
-}
-
-; rows (thread, scratch, begin, end) of the chunk, at row `begin`
-define void @record(ptr %bufs, ptr %vars, i64 %begin, i64 %end, ptr %scratch) {
-  %rows = load ptr, ptr %bufs
-  %row = getelementptr [4 x i64], ptr %rows, i64 %begin
-  %thread = call i64 @pthread_self()
-  store i64 %thread, ptr %row
-  %scratch.p = getelementptr i64, ptr %row, i64 1
-  store ptr %scratch, ptr %scratch.p
-  store i64 %begin, ptr %scratch
-  call void @pause(ptr %vars, i64 %begin)
-  %kept = load i64, ptr %scratch
-  %begin.p = getelementptr i64, ptr %row, i64 2
-  store i64 %kept, ptr %begin.p
-  %end.p = getelementptr i64, ptr %row, i64 3
-  store i64 %end, ptr %end.p
-  ret void
+define i64 @other(i64 %x) {
+  ret i64 %x
 }
 """
-NAMES = ["tasks", "flip", "record"]
 
 
 def root_of_package():
@@ -102,41 +34,6 @@ def python(script, *arguments, **environment):
                           env={**os.environ, "PYTHONPATH": root_of_package(), **environment})
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def gone(pid, within=5.0):
-    """Whether the process has ended (a zombie has)."""
-    deadline = time.time() + within
-    while time.time() < deadline:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except FileNotFoundError:
-            return True
-        time.sleep(0.01)
-    return False
-
-
-def processor_ms(seconds):
-    """Milliseconds of processor time that this process uses while its main thread sleeps."""
-    before = time.process_time()
-    time.sleep(seconds)
-    return (time.process_time() - before) * 1e3
-
-
-@pytest.fixture(scope="module")
-def code():
-    return jit.load_object(jit.compile_object(KERNELS, host_target()), NAMES)
-
-
-@pytest.fixture
-def threads(monkeypatch):
-    """Set the number of native threads for this test."""
-    def use(count):
-        monkeypatch.setenv("MINIVT_THREADS", str(count))
-        workers.stop_workers()
-    yield use
-    workers.stop_workers()
 
 
 # --- host ---------------------------------------------------------------------------------------------------------
@@ -195,7 +92,7 @@ def test_compile_load_call():
 
 
 def test_object_code_is_reproducible():
-    assert jit.compile_object(KERNELS, host_target()) == jit.compile_object(KERNELS, host_target())
+    assert jit.compile_object(MODULE, host_target()) == jit.compile_object(MODULE, host_target())
 
 
 @pytest.mark.parametrize("ir_text, complaint", [
@@ -215,422 +112,28 @@ def test_missing_symbols_are_errors():
     with pytest.raises(CompileError, match="could not link f: "):
         jit.load_object(obj, ["f"])
     with pytest.raises(CompileError, match="absent"):
-        jit.load_object(jit.compile_object(KERNELS, host_target()), ["absent"])
+        jit.load_object(jit.compile_object(MODULE, host_target()), ["absent"])
     with pytest.raises(CompileError):
         jit.load_object(b"not an object", ["f"])
 
 
+def code_bytes():
+    """Bytes of this process's memory that may be executed and come from no file."""
+    maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+    ranges = [[int(bound, 16) for bound in fields[0].split("-")] for fields in maps
+              if "x" in fields[1] and len(fields) == 5]
+    return sum(end - begin for begin, end in ranges)
+
+
 def test_dropped_code_is_unloaded():
-    obj = jit.compile_object(KERNELS, host_target())
-    kept = [jit.load_object(obj, NAMES) for _ in range(50)]
-    pages = len(Path("/proc/self/maps").read_text().splitlines())
-    assert len({symbols["flip"] for symbols in kept}) == 50
+    obj = jit.compile_object(MODULE, host_target())
+    before = code_bytes()
+    kept = [jit.load_object(obj, ["count", "other"]) for _ in range(50)]
+    assert len({symbols["count"] for symbols in kept}) == 50
+    assert code_bytes() - before >= 50 * 4096
     del kept
     gc.collect()
-    assert len(Path("/proc/self/maps").read_text().splitlines()) < pages - 40
+    assert code_bytes() - before <= 2 * 4096
     for _ in range(200):
-        jit.load_object(obj, NAMES)
-    assert len(Path("/proc/self/maps").read_text().splitlines()) < pages
-
-
-# --- compile pool -------------------------------------------------------------------------------------------------
-
-def kernel_ir(number, lines=1):
-    """A kernel whose compile time grows with `lines`: 20,000 take about a second."""
-    body = "\n".join(f"  %a{i} = mul i64 %a{i - 1}, {number + i}\n  store volatile i64 %a{i}, ptr %p"
-                     for i in range(1, lines + 1))
-    return f"define i64 @k{number}(ptr %p, i64 %a0) {{\n{body}\n  ret i64 %a{lines}\n}}"
-
-
-@pytest.fixture
-def pool(monkeypatch):
-    """The pool with room for two workers beside this thread, empty before and after."""
-    monkeypatch.setenv("MINIVT_THREADS", "3")
-    compile_pool._pool.close()
-    yield compile_pool._pool
-    compile_pool._pool.close()
-
-
-def wait_until_ready(pool):
-    deadline = time.time() + 20
-    while not all(worker.ready() for worker in pool.workers):
-        assert time.time() < deadline
-        time.sleep(0.01)
-
-
-def start_workers(pool):
-    """Both workers up."""
-    pool.workers_for(8)
-    wait_until_ready(pool)
-    return [worker.process.pid for worker in pool.workers]
-
-
-def test_few_kernels_start_no_process(pool):
-    assert compile_many([], host_target()) == []
-    jobs = [(f"key{i}", kernel_ir(i)) for i in range(3)]
-    assert compile_many(jobs, host_target()) == [jit.compile_object(text, host_target()) for _, text in jobs]
-    assert pool.workers == []
-
-
-@pytest.mark.parametrize("workers_are_up", [False, True])
-def test_many_kernels_come_back_in_order(pool, workers_are_up):
-    if workers_are_up:
-        start_workers(pool)
-    jobs = [(f"key{i}", kernel_ir(i, 1 + 37 * i % 50)) for i in range(24)]
-    seen = []
-    objects = compile_many(jobs, host_target(), progress=seen.append)
-    assert objects == [jit.compile_object(text, host_target()) for _, text in jobs]
-    assert sorted(seen) == sorted(key for key, _ in jobs)
-    assert len(pool.workers) == 2
-
-
-def test_workers_do_compile(pool, monkeypatch):
-    pids = start_workers(pool)
-    monkeypatch.setattr(compile_pool._Batch, "_compile_here", lambda self: time.sleep(0.001))
-    for _ in range(2):
-        assert len(compile_many([(str(i), kernel_ir(i)) for i in range(8)], host_target())) == 8
-    assert [worker.process.pid for worker in pool.workers] == pids
-
-
-def test_rejected_kernel_is_named_wherever_it_is_compiled(pool):
-    start_workers(pool)
-    good = [(f"key{i}", kernel_ir(i, 5)) for i in range(8)]
-    for text in ("define", "define void @f() {\n" + "; a long one, for a worker\n" * 100):
-        with pytest.raises(CompileError, match="^bad kernel: .*LLVM rejected"):
-            compile_many([*good, ("bad kernel", text)], host_target())
-    assert len(compile_many(good, host_target())) == 8
-
-
-def kill_when_busy(pool, dying_signal):
-    """A started thread that sends `dying_signal` to the workers as soon as both have a kernel."""
-    def kill():
-        while not all(worker.busy for worker in pool.workers):
-            time.sleep(0.001)
-        for worker in pool.workers:
-            os.kill(worker.process.pid, dying_signal)
-    killer = threading.Thread(target=kill)
-    killer.start()
-    return killer
-
-
-LONG = [(f"long{i}", kernel_ir(i, 6000)) for i in range(2)]
-SHORT = [(f"short{i}", kernel_ir(i)) for i in range(4)]
-
-
-@functools.cache
-def compiled(*jobs):
-    return [jit.compile_object(text, host_target()) for _, text in jobs]
-
-
-@pytest.mark.parametrize("dying_signal", [signal.SIGKILL, signal.SIGTERM])
-def test_killed_workers_are_made_up_for(pool, dying_signal):
-    pids = start_workers(pool)
-    killer = kill_when_busy(pool, dying_signal)
-    objects = compile_many(LONG + SHORT, host_target())
-    killer.join()
-    assert objects == compiled(*LONG, *SHORT)
-    assert all(gone(pid) for pid in pids)
-    assert compile_many(SHORT, host_target()) == compiled(*SHORT)
-    assert len(pool.workers) == 2 and not {worker.process.pid for worker in pool.workers} & set(pids)
-
-
-def test_crash_of_the_compiler_is_an_error_that_names_the_kernel(pool):
-    start_workers(pool)
-    killer = kill_when_busy(pool, signal.SIGABRT)
-    with pytest.raises(CompileError, match=r"^long\d: cpu: LLVM crashed \(SIGABRT\)"):
-        compile_many(LONG + SHORT, host_target())
-    killer.join()
-
-
-def test_interrupt_leaves_a_usable_pool(pool):
-    start_workers(pool)
-
-    def interrupt(key):
-        raise KeyboardInterrupt
-    endless = [(f"endless{i}", kernel_ir(i, 60_000)) for i in range(2)]
-    begin = time.time()
-    with pytest.raises(KeyboardInterrupt):
-        compile_many(endless + SHORT, host_target(), progress=interrupt)
-    assert time.time() - begin < 2  # the long ones, many seconds each, were not waited for
-    assert compile_many(SHORT, host_target()) == compiled(*SHORT)
-
-
-def test_python_that_cannot_start_workers(pool, monkeypatch):
-    for executable in ("", "/nowhere/python", "/bin/true"):
-        monkeypatch.setattr(sys, "executable", executable)
-        assert len(compile_many([(str(i), kernel_ir(i)) for i in range(6)], host_target())) == 6
-
-
-def test_threads_take_turns(pool):
-    results = {}
-
-    def batch(first):
-        results[first] = compile_many([(str(i), kernel_ir(i)) for i in range(first, first + 6)], host_target())
-    several = [threading.Thread(target=batch, args=(10 * i,)) for i in range(3)]
-    [thread.start() for thread in several]
-    [thread.join() for thread in several]
-    for first, objects in results.items():
-        assert objects == [jit.compile_object(kernel_ir(i), host_target()) for i in range(first, first + 6)]
-
-
-def test_forked_child_starts_its_own_workers(pool):
-    pids = start_workers(pool)
-    child = os.fork()
-    if child == 0:
-        ok = pool.workers == [] and len(compile_many([(str(i), kernel_ir(i)) for i in range(6)], host_target())) == 6
-        ok = ok and not {worker.process.pid for worker in pool.workers} & set(pids)
-        pool.close()
-        os._exit(0 if ok else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert len(compile_many([(str(i), kernel_ir(i)) for i in range(6)], host_target())) == 6
-    assert [worker.process.pid for worker in pool.workers] == pids
-
-
-UNGUARDED = """
-import os, signal, sys, time
-from minivt.backends.cpu import compile_pool
-from minivt.backends.cpu.host import host_target
-compile_pool.compile_many([(str(i), f"define i64 @f{i}() {{ ret i64 {i} }}") for i in range(8)], host_target())
-workers = compile_pool._pool.workers
-print(*[worker.process.pid for worker in workers], flush=True)
-while not all(worker.ready() for worker in workers):
-    assert all(worker.process.poll() is None for worker in workers)
-    time.sleep(0.01)
-if sys.argv[1] == "killed":
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-@pytest.mark.parametrize("end, status", [("returned", 0), ("killed", -signal.SIGKILL)])
-def test_workers_of_an_unguarded_script_come_up_anywhere_and_end_with_it(tmp_path, end, status):
-    (tmp_path / "script").mkdir()
-    (tmp_path / "script" / "main.py").write_text(UNGUARDED)
-    (tmp_path / "llvmlite.py").write_text("raise ImportError('a worker looked for modules in the current folder')")
-    process = subprocess.run([sys.executable, str(tmp_path / "script" / "main.py"), end], capture_output=True,
-                             text=True, timeout=60, cwd=tmp_path,
-                             env={**os.environ, "PYTHONPATH": root_of_package(), "MINIVT_THREADS": "3"})
-    assert process.returncode == status, process.stderr
-    pids = process.stdout.split()
-    assert len(pids) == 2 and all(gone(pid) for pid in pids)
-
-
-# --- runner -------------------------------------------------------------------------------------------------------
-
-def flips(code, tasks, steps, microseconds=0):
-    """(data, program): `steps` dependent flips between two buffers; data[steps % 2] gains `steps` in every place."""
-    data = np.zeros((2, tasks), np.int64)
-    addresses = [row.ctypes.data for row in data]
-    there, back = np.array(addresses, np.uint64), np.array(addresses[::-1], np.uint64)
-    variables = np.array([tasks, microseconds], np.int64)
-    return data, NativeProgram([Step(code["flip"], code["tasks"], back if i % 2 else there, variables, code)
-                                for i in range(steps)], 0)
-
-
-def recorder(code, tasks, scratch_bytes=64, microseconds=0):
-    """(rows, program): one step whose chunks write (thread, scratch, begin, end) at row `begin`."""
-    rows = np.zeros((tasks, 4), np.int64)
-    step = Step(code["record"], code["tasks"], np.array([rows.ctypes.data], np.uint64),
-                np.array([tasks, microseconds], np.int64), code)
-    return rows, NativeProgram([step], scratch_bytes)
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 8])
-def test_steps_see_all_of_the_step_before(code, threads, count):
-    threads(count)
-    for tasks in (1, 2, 3, 7, 8, 9, 64, 1001):
-        data, program = flips(code, tasks, 50)
-        for runs in range(1, 11):
-            program.run()
-            assert (data[0] == 50 * runs).all(), (tasks, runs)
-    for tasks in (2, 7):  # and when some thread is late
-        data, program = flips(code, tasks, 20, microseconds=200)
-        program.run()
-        assert (data[0] == 20).all()
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 8])
-def test_chunks_cover_every_task_once(code, threads, count):
-    threads(count)
-    for tasks in (1, 2, 5, 8, 33, 1000):
-        rows, program = recorder(code, tasks)
-        program.run()
-        chunks = rows[rows[:, 3] != 0]
-        assert list(chunks[1:, 2]) == list(chunks[:-1, 3]) and chunks[0, 2] == 0 and chunks[-1, 3] == tasks
-        assert len(chunks) <= count * 4
-
-
-def test_work_is_shared_and_scratch_is_private(code, threads):
-    threads(3)
-    rows, program = recorder(code, 12, scratch_bytes=1000, microseconds=1000)
-    program.run()
-    by_thread = {thread: set(rows[rows[:, 0] == thread, 1]) for thread in set(rows[:, 0])}
-    assert len(by_thread) == 3 and threading.get_ident() in by_thread
-    assert all(len(blocks) == 1 for blocks in by_thread.values())
-    blocks = sorted(block for blocks in by_thread.values() for block in blocks)
-    assert all(block % 64 == 0 for block in blocks) and min(np.diff(blocks)) >= 1000
-    rows, larger = recorder(code, 12, scratch_bytes=100_000, microseconds=500)
-    larger.run()
-    assert min(np.diff(sorted(set(rows[:, 1])))) >= 100_000
-    program.run()
-
-
-def test_one_task_runs_on_the_calling_thread_and_none_is_skipped(code, threads):
-    threads(2)
-    rows, program = recorder(code, 4)
-    program.steps[0].vars[:] = (1, 0)
-    for _ in range(20):
-        rows[:] = 0
-        program.run()
-        assert rows[0, 0] == threading.get_ident()
-    rows[:] = 0
-    program.steps[0].vars[:] = (0, 0)
-    program.run()
-    assert (rows == 0).all()
-    NativeProgram([], 0).run()
-
-
-def test_buffers_and_variables_are_read_at_each_run(code, threads):
-    threads(2)
-    data, program = flips(code, 16, 1)
-    program.run()
-    program.steps[0].vars[0] = 4
-    program.steps[0].buffers[:] = program.steps[0].buffers[::-1].copy()
-    program.run()
-    assert list(data[1]) == [1] * 16 and list(data[0]) == [2] * 4 + [0] * 12
-
-
-def test_wrong_arrays_are_refused():
-    good = dict(buffers=np.zeros(2, np.uint64), vars=np.zeros(2, np.int64))
-    for name, bad in (("vars", np.zeros(2, np.int32)), ("buffers", np.zeros(2, np.int64)),
-                      ("vars", np.zeros(4, np.int64)[::2])):
-        with pytest.raises(DTypeError, match=f"Step: {name} is"):
-            Step(0, 0, **{**good, name: bad})
-
-
-def test_idle_workers_use_no_processor(code, threads):
-    threads(3)
-    data, program = flips(code, 64, 10)
-    program.run()
-    time.sleep(0.01)
-    assert processor_ms(0.3) < 5
-
-
-def test_threads_end_and_come_back(code, threads):
-    threads(4)
-    alone = len(os.listdir("/proc/self/task"))
-    for _ in range(20):
-        data, program = flips(code, 64, 2)
-        program.run()
-        assert len(os.listdir("/proc/self/task")) == alone + 3
-        workers.stop_workers()
-        assert len(os.listdir("/proc/self/task")) == alone
-
-
-def test_workers_block_signals(code, threads):
-    threads(1)
-    data, program = flips(code, 8, 1)
-    program.run()
-    before = set(os.listdir("/proc/self/task"))
-    threads(3)
-    data, program = flips(code, 8, 1)
-    program.run()
-    added = set(os.listdir("/proc/self/task")) - before
-    assert len(added) == 2
-    for thread in added:
-        status = dict(line.split(":\t") for line in Path(f"/proc/self/task/{thread}/status").read_text().splitlines())
-        assert int(status["SigBlk"], 16) & 1 << signal.SIGINT - 1
-    assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
-
-
-def test_python_threads_take_turns(code, threads):
-    threads(2)
-    wrong = []
-
-    def repeat(tasks):
-        data, program = flips(code, tasks, 20)
-        for runs in range(1, 101):
-            program.run()
-            if not (data[0] == 20 * runs).all():
-                wrong.append((tasks, runs))
-    several = [threading.Thread(target=repeat, args=(tasks,)) for tasks in (1, 5, 64, 100)]
-    [thread.start() for thread in several]
-    [thread.join() for thread in several]
-    assert not wrong
-
-
-def test_other_python_threads_go_on(code, threads):
-    threads(2)
-    rows, program = recorder(code, 2, microseconds=100_000)
-    ticks = []
-    ticker = threading.Thread(target=lambda: [(time.sleep(0.005), ticks.append(time.time())) for _ in range(20)])
-    ticker.start()
-    begin = time.time()
-    program.run()
-    end = time.time()
-    ticker.join()
-    assert len([tick for tick in ticks if begin < tick < end]) > 5
-
-
-def test_late_worker_is_waited_for_asleep(code, threads):
-    """The caller sleeps, rather than spins, while another thread works long on the last chunk."""
-    threads(2)
-    rows, program = recorder(code, 2, microseconds=100_000)  # 0.1 s here, 0.2 s there
-    program.run()
-    time.sleep(0.01)  # so that the other thread sleeps and this one takes the first chunk
-    before = time.process_time()
-    program.run()
-    assert time.process_time() - before < 0.03 and (rows[:, 3] == (1, 2)).all()
-
-
-def test_interrupt_is_raised_when_the_program_is_through(code, threads):
-    threads(2)
-    rows, program = recorder(code, 8, microseconds=4_000)
-    data, after = flips(code, 64, 10)
-    for _ in range(3):
-        rows[:] = 0
-        timer = threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            program.run()
-            timer.join()
-        assert (rows[:, 3] == np.arange(1, 9)).all()
-        after.run()
-    assert (data[0] == 30).all()
-
-
-@pytest.mark.parametrize("while_running", [False, True])
-def test_fork(code, threads, while_running):
-    """A child has no native threads; it starts its own, also when the parent forks in the middle of a run."""
-    threads(3)
-    rows, program = recorder(code, 12, microseconds=2_000)
-    program.run()
-    running = threading.Thread(target=program.run)
-    if while_running:
-        running.start()
-        time.sleep(0.01)
-    child = os.fork()
-    if child == 0:
-        signal.alarm(20)  # a hang would be the failure
-        data, own = flips(code, 64, 50)
-        own.run()
-        own.run()
-        os._exit(0 if (data[0] == 100).all() and len(os.listdir("/proc/self/task")) == 3 else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    if while_running:
-        running.join()
-    data, again = flips(code, 64, 50)
-    again.run()
-    assert (data[0] == 50).all()
-
-
-def test_runner_is_read_from_the_disk_cache(tmp_path):
-    script = """
-from minivt.backends.cpu import jit, workers
-import sys
-if sys.argv[1] == "warm":
-    jit.compile_object = None
-workers.NativeProgram([], 0).run()
-"""
-    for state in ("cold", "warm"):
-        python(script, state, MINIVT_CACHE=str(tmp_path / "cache"))
-    assert len(list((tmp_path / "cache").iterdir())) == 1
+        jit.load_object(obj, ["count", "other"])
+    assert code_bytes() - before <= 2 * 4096

@@ -84,6 +84,12 @@ def test_other_libraries_read_and_write_the_files(tmp_path):
     assert mine["i"].tolist() == [0, 1, 2] and set(mine) == {"x", "i"}
 
 
+def test_data_is_aligned(tmp_path):
+    for name in ("x", "xy", "xyz"):
+        save_safetensors({name: ones(1)}, tmp_path / "a")
+        assert int.from_bytes((tmp_path / "a").read_bytes()[:8], "little") % 8 == 0
+
+
 def test_tensors_are_mapped_not_read(tmp_path):
     save_safetensors({"x": ones((1000,)).realize()}, tmp_path / "a")
     array = load_safetensors(tmp_path / "a")["x"].numpy()
