@@ -208,6 +208,7 @@ def _rejoin(terms: dict[Node, int]) -> dict[Node, int]:
     return terms
 
 
+@lru_cache(maxsize=1 << 15)
 def add(*values: Size) -> Node:
     terms: dict[Node, int] = {}
     constant = 0
@@ -219,6 +220,7 @@ def add(*values: Size) -> Node:
     return from_terms(terms, constant)
 
 
+@lru_cache(maxsize=1 << 15)
 def mul(a: Size, b: Size) -> Node:
     (a_terms, a_constant), (b_terms, b_constant) = linear(as_index(a)), linear(as_index(b))
     terms: dict[Node, int] = {}
@@ -302,9 +304,12 @@ def _upper(value: Node) -> Node:
 
 def is_below(value: Node, limit: Size) -> bool:
     """Whether value < limit is certain."""
+    if not isinstance(limit, Node) and bounds(value)[1] < limit:
+        return True
     return bounds(sub(limit, value))[0] > 0 or bounds(sub(limit, _upper(value)))[0] > 0
 
 
+@lru_cache(maxsize=1 << 15)
 def idiv(value: Size, divisor: Size) -> Node:
     """The floor of value / divisor, divisor > 0."""
     value, divisor = as_index(value), as_size(divisor)
@@ -327,6 +332,7 @@ def idiv(value: Size, divisor: Size) -> Node:
     return add(quotient, node(ops.IDIV, (rest, as_index(divisor))))
 
 
+@lru_cache(maxsize=1 << 15)
 def mod(value: Size, divisor: Size) -> Node:
     """value - divisor * floor(value / divisor), divisor > 0."""
     value, divisor = as_index(value), as_size(divisor)
@@ -418,6 +424,8 @@ def build(parent: Node, src: tuple[Node, ...]) -> Node:
     """Rebuild a node over new sources, in canonical form where it is index arithmetic."""
     if parent.dtype is dtypes.index or (src and src[0].dtype in (dtypes.index, dtypes.bool_)):
         if parent.op in _BUILD and all(s.dtype in (dtypes.index, dtypes.bool_) for s in src):
+            if parent.op in (ops.IDIV, ops.MOD) and bounds(src[1])[0] <= 0:
+                return node(parent.op, src)  # the rules of division are for sizes; a value may be 0
             if parent.op not in (ops.ADD, ops.MUL, ops.LT, ops.MAXIMUM) or src[0].dtype is dtypes.index:
                 return _BUILD[parent.op](*src)
         if parent.op is ops.WHERE and src[0] in (TRUE, FALSE):

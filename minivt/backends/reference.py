@@ -47,7 +47,7 @@ def narrow(values, dtype: DType) -> np.ndarray:
     if dtype in HALF:
         values = values.astype(np.float32)
     if dtype is dtypes.bfloat16:
-        return dtypes.float_to_bfloat16(values).reshape(values.shape)
+        return dtypes.float_to_bfloat16(values)
     return values.astype(dtype.storage, copy=False)
 
 

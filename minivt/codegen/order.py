@@ -29,8 +29,9 @@ def block_order(program: TileProgram, products: list[Product]) -> tuple[tuple[tu
         values.update(_grouped(mod(number, tiles), *pair))
         number = idiv(number, tiles)
     for x in reversed([*uneven, *(x for x in even if x not in pair)]):
-        values[x] = mod(number, x.arg[1])
-        number = idiv(number, x.arg[1])
+        size = x.arg[1] or 1  # an empty grid never runs
+        values[x] = mod(number, size)
+        number = idiv(number, size)
         if x in uneven:
             values[x] = sub(sub(x.arg[1], 1), values[x])
     return tuple((x, values[x]) for x in program.grid), total

@@ -125,19 +125,23 @@ def program_of(root: Node, target: Target) -> TileProgram:
 # --- cuts ------------------------------------------------------------------------------------------------------------
 
 def _wanted_cuts(target: Target):
-    judged: dict[Node, tuple] = {}
+    """A judge for partition: it looks only at kernels that have changed since it last saw them."""
+    judged: dict[Node, set[Node]] = {}  # root -> the nodes of its kernel when it was judged
+    seen: set[Node] = set()             # all roots of the partition before
 
     def wanted(part: Partition) -> set[Node]:
         cuts: set[Node] = set()
         readers = users(part.order)
+        fresh = part.root_set - seen
+        seen.update(fresh)
         for root in part.roots:
             if root.op in ALWAYS_CUT and root.op not in (ops.ASSIGN, ops.CONTIGUOUS):
                 continue
-            shape, leaves = canonical(root, part)
-            if judged.get(root) == (shape, leaves):
+            if root in judged and judged[root].isdisjoint(fresh):
                 continue
-            judged[root] = shape, leaves
-            reason = _verdict(shape, target)
+            judged[root] = {n for n in part.cone(root) if n is root or n not in part.root_set}
+            source, _ = canonical(root, part)
+            reason = _verdict(source, target)
             if reason is not None:
                 cuts |= _cuts(root, part, readers, reason)
         return cuts

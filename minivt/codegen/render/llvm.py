@@ -481,4 +481,4 @@ def module_text(name: str, body: Builder, count: tuple[Builder, Value], slots: l
         f"define i64 @{name}_tasks(ptr %vars) nounwind {{", "entry:", *read, *counting.scopes[0].lines,
         f"ret i64 {total.text}", "}",
         "!0 = distinct !{!0, !1, !2}", '!1 = !{!"llvm.loop.vectorize.enable", i1 false}',
-        '!2 = !{!"llvm.loop.unroll.runtime.disable"}', ""])
+        '!2 = !{!"llvm.loop.unroll.disable"}', ""])
