@@ -164,9 +164,9 @@ class Chat:
         return ids
 
     def load(self, sizes: Iterable[int]) -> None:
-        """Name the model, load it, and compile its programs for these numbers of new tokens."""
-        print(self.title(), flush=True)
+        """Load the model, name it, and compile its programs for these numbers of new tokens."""
         self.decoder = Decoder(self.file, self.context, lambda layers: bar(layers, "load", "layer"))
+        print(self.title(), flush=True)
         for size in bar(sorted(set(sizes)), "compile", "program"):
             self.decoder.compile(size)
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from minivt import dtypes, ops
 from minivt.broadcasting import broadcast_shapes, expand_node
-from minivt.dtypes import DType
 from minivt.errors import BackendError, DTypeError, ShapeError
-from minivt.graph import Node, node
+from minivt.graph import node
 from minivt.promotion import accumulator, promote
 from minivt.variable import expression, shape_text
 

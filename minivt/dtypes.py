@@ -11,7 +11,7 @@ import numpy as np
 from minivt.errors import DTypeError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DType:
     """One element type. `kind` is 'b' bool, 'i' signed, 'u' unsigned or 'f' float, as in NumPy."""
     name: str
@@ -60,7 +60,7 @@ def as_dtype(value) -> DType:
     name = value if isinstance(value, str) else None
     if name is None:
         try:
-            name = np.dtype(value).name
+            name = np.dtype(value).name if value is not None else "None"
         except TypeError:
             name = repr(value)
     if name not in BY_NAME:

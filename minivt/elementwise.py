@@ -8,13 +8,12 @@ from __future__ import annotations
 import math
 
 from minivt import dtypes, ops
-from minivt.broadcasting import broadcast_shapes, expand_node
+from minivt.broadcasting import broadcast_shapes
 from minivt.dtypes import DType, as_dtype
 from minivt.errors import BackendError, DTypeError, ShapeError
 from minivt.graph import const, node
 from minivt.promotion import as_float, default_dtype, promote, promote_scalar
 from minivt.variable import SymbolicInt, shape_text
-
 
 KINDS = (bool, int, float)  # of weak Python numbers, narrowest first
 
@@ -70,7 +69,7 @@ def broadcast(name: str, *tensors):
         if t.device != tensors[0].device:
             raise BackendError(f"{name}: operands are on {tensors[0].device} and {t.device}; move one with to(device)")
     shape = broadcast_shapes(name, *(t.node.shape for t in tensors))
-    return [t._make(expand_node(t.node, shape)) for t in tensors]
+    return [t._expanded(shape) for t in tensors]
 
 
 class Elementwise:

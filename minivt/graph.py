@@ -51,6 +51,8 @@ def _const_key(value):
 def node(op: ops.Op, src: Iterable[Node] = (), arg: Any = None, dtype: DType | None = None) -> Node:
     """The node for `op` on `src`, made once; checks shapes and dtypes by the op's row."""
     src = tuple(src)
+    if op.dtype is not None:
+        dtype = None  # the op's own rule decides
     key = (op, dtype, tuple(map(id, src)), _const_key(arg) if op is ops.CONST else arg)
     found = _TABLE.get(key)
     if found is not None:

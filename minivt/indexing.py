@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from minivt import dtypes, ops
-from minivt.broadcasting import broadcast_shapes, expand_node
+from minivt.broadcasting import broadcast_shapes
 from minivt.errors import BoundsError, DTypeError, ShapeError
 from minivt.graph import node
 from minivt.variable import add, bounds, expression, is_size, shape_text, sub, unwrap
@@ -28,7 +28,7 @@ class Indexing:
                 kept.append(None)
                 continue
             if isinstance(item, slice):
-                view, step = view._sliced("getitem", axis, item)
+                view = view._sliced(axis, item)
                 kept.append(axis)
             elif is_size(item):
                 view = view._slice_axis(axis, _inside("getitem", unwrap(item), view.node.shape[axis], axis), 1)
@@ -43,16 +43,10 @@ class Indexing:
 
     def _picked(self, kept, gather=None):
         """Drop the axes that were indexed by integers, add those of None, and gather at most one axis."""
-        result, rank, place = self, 1, None
-        shape = []
-        for axis in kept:
-            if gather is not None and axis == gather[0]:
-                place = len(shape)
-            shape.append(1 if axis is None else self.node.shape[axis])
-        result = self._reshaped(tuple(shape))
-        return result if gather is None else result.gather_rows(gather[1], place)
+        result = self._reshaped(tuple(1 if axis is None else self.node.shape[axis] for axis in kept))
+        return result if gather is None else result._gathered(gather[1], kept.index(gather[0]))
 
-    def gather_rows(self, index, axis: int = 0):
+    def _gathered(self, index, axis: int):
         """The elements along `axis` whose places an integer tensor gives; its shape replaces the axis.
 
         Negative places count from the end; places outside the axis give 0. BoundsError where an array that is known
@@ -81,12 +75,10 @@ class Indexing:
         place = next((i for i, item in enumerate(items) if item is Ellipsis), len(items))
         return items[:place] + [slice(None)] * (self.ndim - used) + items[place + 1:]
 
-    def _sliced(self, name: str, axis: int, item: slice):
-        """The tensor sliced along one axis, and the step."""
-        start, size, step = slice_bounds(name, item, self.node.shape[axis], axis)
-        if step == 1:
-            return self._slice_axis(axis, start, size), step
-        return self._strided(axis, start, size, step), step
+    def _sliced(self, axis: int, item: slice):
+        """The tensor sliced along one axis."""
+        start, size, step = slice_bounds("getitem", item, self.node.shape[axis], axis)
+        return self._slice_axis(axis, start, size) if step == 1 else self._strided(axis, start, size, step)
 
     def _strided(self, axis: int, start: int, size: int, step: int):
         """Elements start, start + step, ... along an axis: cut into runs of `step`, of which the first is kept.
@@ -138,7 +130,7 @@ class Indexing:
         if broadcast_shapes(name, value.node.shape, shape) != shape:
             raise ShapeError(f"{name}: the value has shape {shape_text(value.node.shape)}, the region "
                              f"{shape_text(shape)} of {shape_text(self.node.shape)}; the value must broadcast to it")
-        value = value._make(expand_node(value.node, shape))._reshaped(tuple(size for _, size in region))
+        value = value._expanded(shape)._reshaped(tuple(size for _, size in region))
         if any(bounds(size)[1] == 0 for _, size in region):
             return
         self._replace(node(ops.ASSIGN, (self._state(), value.node), region))

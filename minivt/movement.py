@@ -20,6 +20,9 @@ class Movement:
     def _reshaped(self, shape: tuple):
         return self if shape == self.node.shape else self._make(node(ops.RESHAPE, (self.node,), shape))
 
+    def _expanded(self, shape: tuple):
+        return self if shape == self.node.shape else self._make(expand_node(self.node, shape))
+
     def reshape(self, *shape):
         """The same elements in row-major order; one size may be -1 and is computed from the others."""
         if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
@@ -75,7 +78,7 @@ class Movement:
         if len(target) < self.ndim or broadcast_shapes("broadcast_to", self.node.shape, target) != target:
             raise ShapeError(f"broadcast_to: {shape_text(self.node.shape)} does not broadcast to {shape_text(target)}; "
                              "only sizes of 1 grow")
-        return self._make(expand_node(self.node, target))
+        return self._expanded(target)
 
     def expand(self, *shape):
         """broadcast_to, where -1 keeps a size."""
@@ -167,7 +170,7 @@ class Movement:
         axis = normal_axis("repeat", axis, self.ndim)
         shape, count = self.node.shape, sizes("repeat", (count,))[0]
         wide = self._reshaped((*shape[:axis + 1], 1, *shape[axis + 1:]))
-        wide = wide._make(expand_node(wide.node, (*shape[:axis + 1], count, *shape[axis + 1:])))
+        wide = wide._expanded((*shape[:axis + 1], count, *shape[axis + 1:]))
         return wide._reshaped((*shape[:axis], mul(shape[axis], count), *shape[axis + 1:]))
 
     def tile(self, *counts):
@@ -176,7 +179,7 @@ class Movement:
         counts = (1,) * (self.ndim - len(counts)) + counts
         shape = (1,) * (len(counts) - self.ndim) + self.node.shape
         thin = self._reshaped(tuple(s for size in shape for s in (1, size)))
-        wide = thin._make(expand_node(thin.node, tuple(s for pair in zip(counts, shape) for s in pair)))
+        wide = thin._expanded(tuple(s for pair in zip(counts, shape) for s in pair))
         return wide._reshaped(tuple(mul(c, s) for c, s in zip(counts, shape)))
 
     def roll(self, shift: int, axis: int):

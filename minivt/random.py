@@ -12,7 +12,8 @@ from minivt import dtypes
 from minivt.broadcasting import sizes
 from minivt.creation import arange
 from minivt.dtypes import as_dtype
-from minivt.errors import BoundsError, DTypeError
+from minivt.errors import BoundsError, CaptureError, DTypeError
+from minivt.runtime import realize as runtime
 from minivt.tensor import Tensor
 from minivt.variable import prod, wrap
 
@@ -27,14 +28,20 @@ def manual_seed(seed: int) -> None:
     """Start the stream of `seed` (0 <= seed < 2^64) on every device; without a call it is that of 0."""
     if not 0 <= seed < 1 << 64:
         raise BoundsError(f"manual_seed: seed is {seed}; it must be from 0 to 2^64 - 1")
-    _STATE.setdefault(*_new_state(None))
+    _state_of(None)
     for state in _STATE.values():
         state[0], state[1] = Tensor(seed, dtypes.uint64, state.device), 0
 
 
-def _new_state(device: str | None) -> tuple[str, Tensor]:
-    state = Tensor([0, 0], dtypes.uint64, device)
-    return state.device, state
+def _state_of(device: str | None) -> Tensor:
+    """The position on a device, made at its first use; a capture would take one made inside for a constant."""
+    device = device or runtime.default_device()
+    if device not in _STATE:
+        if Tensor._trace is not None:
+            raise CaptureError(f"random: the first random tensor on {device} is drawn inside a captured function; call "
+                               "manual_seed or draw one before")
+        _STATE[device] = Tensor([0, 0], dtypes.uint64, device)
+    return _STATE[device]
 
 
 def threefry(key: tuple[Tensor, Tensor], counter: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -54,11 +61,9 @@ def threefry(key: tuple[Tensor, Tensor], counter: tuple[Tensor, Tensor]) -> tupl
 def random_bits(shape, device: str | None = None) -> tuple[Tensor, Tensor]:
     """Two independent tensors of 32 random bits (uint32) an element; advances the stream by one an element."""
     shape = sizes("random_bits", (shape,))
-    if device is None or device not in _STATE:
-        device = _STATE.setdefault(*_new_state(device)).device
-    state = _STATE[device]
+    state = _state_of(device)
     count = wrap(prod(shape))
-    seed, place = state[0], state[1] + arange(count, dtype=dtypes.uint64, device=device)
+    seed, place = state[0], state[1] + arange(count, dtype=dtypes.uint64, device=state.device)
     state[1] = state[1] + count
     words = threefry(_halves(seed), _halves(place))
     return tuple(word.reshape(*map(wrap, shape)) for word in words)

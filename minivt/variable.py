@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import operator
 
+import numpy as np
+
 from minivt import ops, symbolic
 from minivt.errors import BoundsError, ShapeError
 from minivt.graph import Node
@@ -149,12 +151,10 @@ def _evaluated(value: Node) -> int:
 # --- ints and symbolic ints alike ------------------------------------------------------------------------------------
 
 def is_size(value) -> bool:
-    return isinstance(value, (SymbolicInt, Node)) or (hasattr(value, "__index__") and not isinstance(value, bool)
-                                                      and getattr(value, "shape", ()) == () and not _is_tensor(value))
-
-
-def _is_tensor(value) -> bool:
-    return hasattr(value, "node")
+    """Whether a value is an integer, Python's, NumPy's or symbolic."""
+    if isinstance(value, (SymbolicInt, Node)):
+        return True
+    return hasattr(value, "__index__") and not isinstance(value, (bool, np.bool_)) and getattr(value, "shape", ()) == ()
 
 
 def unwrap(value):

@@ -11,7 +11,7 @@ from typing import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from minivt import Tensor, Variable, arange, einsum, jit, where, zeros, zeros
+from minivt import Tensor, Variable, arange, einsum, jit, nn, where, zeros
 from minivt.errors import BoundsError, LoadError
 from minivt.models.gguf import GGUF, GGUFTensor
 from minivt.models.quantization import FORMATS, dequantise
@@ -122,14 +122,10 @@ class Linear:
         return dequantise(self.weight[ids], self.format)
 
 
-class RMSNorm:
-    """x / √(mean x² + eps) · w over the last axis (Zhang and Sennrich 2019)."""
-
-    def __init__(self, weights: Weights, name: str, config: Config):
-        self.weight, self.eps = Tensor(weights.take(name, (config.width,), VECTOR).data), config.eps
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return x * ((x * x).mean(-1, keepdims=True) + self.eps).rsqrt() * self.weight
+def rms_norm(weights: Weights, name: str, config: Config) -> nn.RMSNorm:
+    norm = nn.RMSNorm(config.width, config.eps)
+    norm.weight = Tensor(weights.take(name, (config.width,), VECTOR).data)
+    return norm
 
 
 class Rotary:
@@ -207,9 +203,9 @@ class Block:
 
     def __init__(self, weights: Weights, number: int, config: Config, rotary: Rotary, context: int):
         name = f"blk.{number}"
-        self.attention_norm = RMSNorm(weights, f"{name}.attn_norm.weight", config)
+        self.attention_norm = rms_norm(weights, f"{name}.attn_norm.weight", config)
         self.attention = Attention(weights, name, config, rotary, context)
-        self.feed_forward_norm = RMSNorm(weights, f"{name}.ffn_norm.weight", config)
+        self.feed_forward_norm = rms_norm(weights, f"{name}.ffn_norm.weight", config)
         self.feed_forward = FeedForward(weights, name, config)
 
     def __call__(self, x: Tensor, start: Variable) -> Tensor:
@@ -232,7 +228,7 @@ class Decoder:
         weights, rotary = Weights(file), Rotary(config, capacity(context))
         self.embedding = Linear(weights, "token_embd.weight", config.vocabulary, config.width)
         self.blocks = [Block(weights, number, config, rotary, context) for number in progress(range(config.layers))]
-        self.norm = RMSNorm(weights, "output_norm.weight", config)
+        self.norm = rms_norm(weights, "output_norm.weight", config)
         tied = "output.weight" not in file.tensors
         self.head = self.embedding if tied else Linear(weights, "output.weight", config.vocabulary, config.width)
         weights.finish()

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from comparison import check
-from minivt import Tensor, Variable, arange, zeros
+from minivt import Tensor, Variable, arange, realize, zeros
 from minivt.errors import BoundsError, DTypeError, ShapeError
 
 X = np.arange(4 * 5 * 6, dtype=np.int32).reshape(4, 5, 6)
@@ -85,6 +85,25 @@ def test_assignments_follow_each_other():
     check(t, np.float32([0, 1, 2, 3]))
 
 
+def test_states_that_begin_equal_stay_apart():
+    a, b = zeros((3,)), zeros((3,))
+    a[0], b[1] = 1, 2
+    early = a + 0
+    a[2] = 3
+    realize(a, b, early)
+    check(a, np.float32([1, 0, 3]))
+    check(b, np.float32([0, 2, 0]))
+    check(early, np.float32([1, 0, 0]))
+
+
+def test_the_memory_of_an_array_is_not_assigned_to():
+    array = np.zeros(3, np.float32)
+    t, other = Tensor(array), Tensor(array)
+    t[1] = 5
+    check(t, np.float32([0, 5, 0]))
+    assert not array.any() and not other.numpy().any()
+
+
 def test_assigning_nothing_changes_nothing():
     t = Tensor(X)
     before = t.node
@@ -120,6 +139,7 @@ def test_assignment_at_variables():
     (lambda t: t[1.5:], DTypeError, "getitem: axis 0 is sliced by 1.5; bounds of slices are integers or Variables"),
     (lambda t: t[t > 3], DTypeError, "getitem: boolean masks are not an index, for the size of the result would depend "
                                      "on values; use where"),
+    (lambda t: t[np.True_], DTypeError, "getitem: boolean masks"),
     (lambda t: t[[True, False, True, True]], DTypeError, "getitem: boolean masks"),
     (lambda t: t[[0, 4]], BoundsError, "getitem: the index array holds 0 to 4, axis 0 has size 4; places must be from "
                                        "-4 to 3"),

@@ -2,8 +2,9 @@
 import numpy as np
 import pytest
 
-from minivt import Tensor, manual_seed, random
-from minivt.errors import BoundsError, DTypeError
+from minivt import Tensor, jit, manual_seed, random
+from minivt.errors import BoundsError, CaptureError, DTypeError
+from minivt.runtime.seam import default_device
 
 COUNT = 100_000
 
@@ -35,6 +36,24 @@ def test_draws_differ_also_when_realised_late_and_in_any_order():
     late, early = b.numpy(), a.numpy()
     manual_seed(1)
     np.testing.assert_array_equal(random.uniform((8,)).numpy(), np.concatenate([early, late]))
+
+
+@pytest.mark.skipif(default_device() == "reference", reason="the reference backend captures nothing")
+def test_replays_of_a_captured_function_draw_on(monkeypatch):
+    @jit
+    def draw(x):
+        return x + random.uniform((2,))
+
+    zero = Tensor(np.zeros(2, np.float32))
+    monkeypatch.setattr(random, "_STATE", {})
+    with pytest.raises(CaptureError) as caught:
+        draw(zero)
+    assert "call manual_seed or draw one before" in str(caught.value)
+    manual_seed(1)
+    drawn = [draw(zero).numpy().copy() for _ in range(3)]
+    drawn.append(random.uniform((2,)).numpy())
+    manual_seed(1)
+    np.testing.assert_array_equal(np.concatenate(drawn), random.uniform((8,)).numpy())
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])

@@ -9,14 +9,10 @@ from minivt import Tensor, Variable, arange
 from minivt.errors import ShapeError
 
 
-def axes_of(rank: int):
-    """None and every set of axes, some counted from the end."""
-    yield None
-    for count in range(rank + 1):
-        for axes in itertools.combinations(range(rank), count):
-            yield axes
-    if rank:
-        yield -1
+def choices(rank: int):
+    """(axis, keepdims): all axes, none, each one, the first and the last, counted from either end."""
+    axes = [None, (), *range(rank), *([-1, tuple(range(rank))] if rank else []), *([(-1, 0)] if rank > 1 else [])]
+    return zip(axes, itertools.cycle((False, True)))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -24,7 +20,7 @@ def axes_of(rank: int):
 def test_sums_and_extremes(shape, dtype):
     x = random_array(np.random.default_rng(1), shape, dtype)
     t = Tensor(x)
-    for axis, keepdims in itertools.product(axes_of(x.ndim), (False, True)):
+    for axis, keepdims in choices(x.ndim):
         check(t.sum(axis, keepdims), x.sum(axis, keepdims=keepdims), rtol=1e-6, atol=1e-5)
         check(t.any(axis, keepdims), x.any(axis, keepdims=keepdims))
         check(t.all(axis, keepdims), x.all(axis, keepdims=keepdims))
@@ -38,7 +34,7 @@ def test_sums_and_extremes(shape, dtype):
 def test_statistics(shape, dtype):
     x = random_array(np.random.default_rng(2), shape, dtype)
     t, tolerance = Tensor(x), 1e-5 if dtype == "float32" else 1e-13
-    for axis, keepdims in itertools.product(axes_of(x.ndim), (False, True)):
+    for axis, keepdims in choices(x.ndim):
         check(t.mean(axis, keepdims), x.mean(axis, keepdims=keepdims), rtol=tolerance, atol=tolerance)
         check(t.var(axis, keepdims=keepdims), x.var(axis, keepdims=keepdims), rtol=tolerance, atol=tolerance)
         check(t.std(axis, keepdims=keepdims), x.std(axis, keepdims=keepdims), rtol=tolerance, atol=tolerance)

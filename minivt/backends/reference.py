@@ -229,7 +229,7 @@ def _(x, device):
 
 
 @meaning(ops.CONTIGUOUS)
-def _(x):
+def _(x, number=None):  # the scheduler numbers the copies that it must keep apart
     return x
 
 

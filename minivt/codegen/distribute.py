@@ -26,7 +26,8 @@ from minivt.dtypes import DType
 from minivt.graph import Node, const, node, substitute, walk
 from minivt.symbolic import TRUE, Size, add, as_index, both, build, conjuncts, idiv, linear, lt, mod, mul, sub
 
-SERIAL_STEPS = 16  # a reduction over more registers than this stays a loop in the code
+UNROLLED_STEPS = 64  # a reduction of more steps than this stays a loop, unless it reads registers
+VECTOR_BYTES = 16  # of the widest access of one thread
 COPY_GROUP = 128   # threads of the producer role: registers are handed out by warpgroup
 
 
@@ -166,12 +167,10 @@ class Lowering:
         valid = both(both(valid, self.guard(axes)), self.single(axes))
 
         def emit(lane):
-            width = 1 if lane is None else lane.arg[1]
-            start = vector_start(index, valid, lane)
-            if start is not None:
-                return [t.put(param, start[0], tuple(v for _, v in lanes(lane, index, value)), start[1])]
-            return [t.put(param, i, (v,), at(valid, lane, e))
-                    for e, (i, v) in enumerate(lanes(lane, index, value))][:width]
+            width = vector_width(index, valid, lane, param.dtype)
+            found = lanes(lane, index, value)
+            return [t.put(param, found[e][0], tuple(v for _, v in found[e:e + width]), at(valid, lane, e))
+                    for e in range(0, len(found), width)]
         return self.over(axes, emit)
 
     def single(self, axes) -> Node:
@@ -218,7 +217,7 @@ class Lowering:
         body = t.unroll(tuple(points), inner)
         held = {c for n in walk(value) if n.op is t.ELEMENT for c in walk(n) if c in reduced}
         reduced = [c for c in reduced if c is not lane]
-        if held or t.register_count(tuple(reduced)) <= SERIAL_STEPS:
+        if held or t.register_count(tuple(reduced + points)) <= UNROLLED_STEPS:
             return t.unroll(tuple(reversed(reduced)), body)
         for counter in reduced:
             body = loop(counter, 0, counter.arg[1], body)
@@ -368,39 +367,42 @@ def lanes(lane: Node | None, index: Node, value: Node) -> list[tuple[Node, Node]
     """(index, value) for each value of the counter; loads of neighbouring elements become lanes of one vector."""
     if lane is None:
         return [(index, value)]
-    vectors = {}
-    for n in walk(value):
-        if n.op is LOAD:
-            start = vector_start(n.src[0], n.src[1], lane)
-            if start is not None:
-                vectors[n] = node(t.VECTOR, start, (n.arg, lane.arg[1]), n.dtype)
+    widths = {n: vector_width(n.src[0], n.src[1], lane, n.dtype) for n in walk(value) if n.op is LOAD}
     out = []
     for e in range(lane.arg[1]):
-        mapping = {lane: as_index(e)} | {n: node(t.LANE, (v,), e, n.dtype) for n, v in vectors.items()}
+        mapping = {lane: as_index(e)}
+        for n, width in widths.items():
+            if width > 1:
+                start = tuple(at(s, lane, e // width * width) for s in n.src)
+                mapping[n] = node(t.LANE, (node(t.VECTOR, start, (n.arg, width), n.dtype),), e % width, n.dtype)
         out.append((at(index, lane, e), substitute([value], mapping, build)[0]))
     return out
 
 
-def vector_start(index: Node, valid: Node, lane: Node | None) -> tuple[Node, Node] | None:
-    """Index and validity of an aligned vector over the counter; None where elements are apart or only some are valid.
+def vector_width(index: Node, valid: Node, lane: Node | None, dtype: DType) -> int:
+    """Elements of one aligned access over the counter; 1 where elements are apart or only some of them may be valid.
 
     A bound `start + lane < limit` holds for all lanes or none when start and limit are multiples of the width.
     """
-    if lane is None:
-        return None
-    width = lane.arg[1]
+    width = 1 if lane is None else min(lane.arg[1], VECTOR_BYTES // dtype.itemsize)
+    while width > 1 and not (lane.arg[1] % width == 0 and width & width - 1 == 0 and _together(index, valid, lane, width)):
+        width -= 1
+    return width
+
+
+def _together(index: Node, valid: Node, lane: Node, width: int) -> bool:
     terms, constant = linear(index)
     if dict(terms).get(lane) != 1 or not _multiples(terms, constant, lane, width):
-        return None
+        return False
     for condition in conjuncts(valid):
         if not _depends(condition, lane):
             continue
         if condition.op is not ops.LT:
-            return None
+            return False
         terms, constant = linear(sub(condition.src[1], condition.src[0]))
         if dict(terms).get(lane) != -1 or not _multiples(terms, constant, lane, width):
-            return None
-    return at(index, lane, 0), at(valid, lane, 0)
+            return False
+    return True
 
 
 def _multiples(terms, constant: int, lane: Node, width: int) -> bool:

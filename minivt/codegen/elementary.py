@@ -40,26 +40,24 @@ def _polynomial(b: Builder, x: Value, coefficients) -> Value:
     return total
 
 
-def _power(b: Builder, n: Value, like: Value) -> Value:
-    """2**n as a float like `like`; n: signed integers in the range of normal exponents."""
-    fraction, bias, unsigned = _FORMAT[like.dtype]
-    return b.bits(b.shift_left(b.bits(b.add(n, b.like(bias, n)), unsigned), b.const(fraction, unsigned)), like.dtype)
-
-
 def exp2(b: Builder, x: Value) -> Value:
-    """2**x: the nearest integer goes to the exponent in two halves, so that neither overflows early."""
+    """2**x: a polynomial for the fraction, times two powers of half the integer, so that neither overflows early.
+
+    Adding `magic` rounds x to an integer n and leaves n plus twice the exponent's bias in the low bits of the sum: half
+    of that is the biased exponent of the first power, the rest that of the second; shifting drops all higher bits.
+    """
     fraction, bias, unsigned = _FORMAT[x.dtype]
-    signed = dtypes.int32 if x.dtype is dtypes.float32 else dtypes.int64
     high, low = b.like(bias + 2.0, x), b.like(-float(bias + fraction + 3), x)
     x = b.select(b.less(high, x), high, x)  # NaN compares false and stays
     x = b.select(b.less(x, low), low, x)
-    magic = b.like(1.5 * 2.0 ** fraction, x)  # adding it rounds to an integer, which its low bits then hold
+    magic = b.like(1.5 * 2.0 ** fraction + 2 * bias, x)
     shifted = b.add(x, magic)
     rest = b.sub(x, b.sub(shifted, magic))
-    whole = b.sub(b.bits(shifted, signed), b.bits(magic, signed))
+    whole = b.bits(shifted, unsigned)
     half = b.shift_right(whole, b.like(1, whole))
+    powers = [b.bits(b.shift_left(n, b.like(fraction, n)), x.dtype) for n in (half, b.sub(whole, half))]
     result = b.multiply_add(rest, _polynomial(b, rest, _EXP2[x.dtype]), b.like(1.0, rest))
-    return b.mul(b.mul(result, _power(b, half, x)), _power(b, b.sub(whole, half), x))
+    return b.mul(b.mul(result, powers[0]), powers[1])
 
 
 def log2_(b: Builder, x: Value) -> Value:

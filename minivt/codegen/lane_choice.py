@@ -12,12 +12,14 @@ from math import prod
 
 from minivt import ops
 from minivt.codegen.tile import LOAD, READ, SET, Contraction, Tile, contraction, tile_axes
-from minivt.graph import Node, toposort
+from minivt.graph import Node, toposort, walk
 from minivt.symbolic import TRUE, axis_size, linear
 
 _COST = {ops.EXP2: 16, ops.LOG2: 24, ops.SIN: 60, ops.SQRT: 6, ops.DIV: 4, ops.IDIV: 20, ops.MOD: 20}
 LOOP_TRIPS = 8  # a guess of how often a loop whose bounds are unknown runs
 SHARED = 0.3    # a value for all lanes: it is loaded once and often kept
+CROSSED = 5     # a vector of a block that is transposed in registers
+SCATTERED = 1.5  # an element of a scattered store
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def _cost(task: Task, axis: Node | None, tiles: dict[Tile, Node | None], lanes: 
         stride = 1 if tiles.get(task.statement.arg.tile) is axis else None
     else:
         stride = _stride(task.statement.src[0], axis)
-    return trips * (cost + writes * (1 if stride == 1 else used))
+    return trips * (cost + writes * (1 if stride == 1 else SCATTERED * used))
 
 
 def _step_cost(value: Node, axis: Node, tiles: dict[Tile, Node | None], used: int) -> float:
@@ -128,27 +130,29 @@ def _step_cost(value: Node, axis: Node, tiles: dict[Tile, Node | None], used: in
     cost = 0.0
     for current in toposort(value, enter=lambda n: n.op is not LOAD):
         if current.op is LOAD:
-            cost += {0: SHARED, 1: 1}.get(_stride(current.src[0], axis), used)
+            stride = _stride(current.src[0], axis)
+            strided = min(CROSSED, used) if stride and 1 in dict(linear(current.src[0])[0]).values() else used
+            cost += {0: SHARED, 1: 1}.get(stride, strided)
         elif current.op is READ:
-            cost += SHARED if axis not in current.arg.axes else 1 if tiles.get(current.arg) is axis else used
+            cost += SHARED if axis not in current.arg.axes else 1 if tiles.get(current.arg) is axis else \
+                min(CROSSED, used)
         elif current.op in ops.ELEMENTWISE and not current.dtype.is_int:
             cost += _COST.get(current.op, 1)
     return cost
 
 
 def _stride(index: Node, axis: Node) -> int | None:
-    coefficient = 0
+    """How far the index moves from one value of the axis to the next; of x // n and x % n, as for most values."""
+    total = 0
     for atom, c in linear(index)[0]:
         if atom is axis:
-            coefficient = c
+            total += c
         elif axis in tile_axes(atom):
-            return 1 if _continues(atom, axis) and abs(c) == 1 else None
-    return coefficient
-
-
-def _continues(atom: Node, axis: Node) -> bool:
-    """x % n moves like x for most lanes; x // n hardly moves."""
-    return atom.op in (ops.MOD, ops.IDIV) and _stride(atom.src[0], axis) in (0, 1)
+            inner = _stride(atom.src[0], axis) if atom.op in (ops.MOD, ops.IDIV) else None
+            if inner != 1 or atom.src[1].op is not ops.CONST or atom.src[1].arg < 8:
+                return None
+            total += c if atom.op is ops.MOD else 0
+    return total
 
 
 def _product_cost(task: Task, axis: Node, tiles: dict[Tile, Node | None], lanes: int) -> float:
@@ -180,5 +184,29 @@ def cheapest_copy(value: Node, index: Node, axes: tuple[Node, ...], lanes: int) 
     def cost(axis: Node) -> float:
         used = width(axis_size(axis), lanes)
         steps = -(-axis_size(axis) // used) / axis_size(axis)
-        return steps * (_step_cost(value, axis, {}, used) + (1 if _stride(index, axis) == 1 else used))
+        return steps * (_step_cost(value, axis, {}, used) + (1 if _stride(index, axis) == 1 else SCATTERED * used))
     return min((a for a in axes if axis_size(a) > 1), key=cost, default=None)
+
+
+def cross_axis(values: list[Node], lane: Node, axes: tuple[Node, ...]) -> Node | None:
+    """The counter along which all loads that are scattered over the lanes move by one, if there is one."""
+    found = None
+    for current in toposort(*values):
+        if current.op is not LOAD:
+            continue
+        index, valid = current.src
+        if _stride(index, lane) in (0, 1):
+            continue
+        terms = linear(index)[0]
+        along = next((a for a, c in terms if c == 1 and a in axes and a is not lane), None)
+        others = frozenset().union(*(tile_axes(a) for a, _ in terms if a not in axes))
+        if along is None or found not in (None, along) or along in others or lane in others \
+                or along in tile_axes(valid):
+            return None
+        found = along
+    return found
+
+
+def is_light(value: Node) -> bool:
+    """Whether no operation of the value is costly, so that a body may hold many copies of it."""
+    return not any(n.op in _COST and n.dtype.is_float for n in walk(value))

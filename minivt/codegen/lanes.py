@@ -13,8 +13,8 @@ from minivt.codegen import primitives
 from minivt.codegen.render.llvm import Builder, Value
 from minivt.codegen.tile import LOAD, Param
 from minivt.dtypes import DType
-from minivt.graph import Node, toposort, walk
-from minivt.symbolic import AXIS, TRUE, add, axis, bounds, linear, mul
+from minivt.graph import Node, substitute, toposort, walk
+from minivt.symbolic import AXIS, FALSE, TRUE, add, as_index, axis, bounds, build, linear, mul
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,8 @@ class Lanes:
         self.lanes = 0
         self.floor = 0           # the depth of the statement: no load moves further out
         self.written: set = set()  # what the statement itself writes: such loads do not move at all
-        self.known: list[dict[Node, Value]] = [{}]
+        self.known: list[dict] = [{}]  # by depth: Values by node, transposed blocks by what they load
+        self.crossed: tuple[int, int] | None = None  # see _crossed: the current copy and how many there are
         self._counters: dict[Node, frozenset[Node]] = {}
 
     # --- scopes ---
@@ -135,7 +136,36 @@ class Lanes:
             return self._uniform(base, index, dtype, mask, floor)
         if stride == 1:
             return b.load(self._start(base, index, dtype), dtype, self.lanes, floor, mask)
+        if stride is not None and self.crossed:
+            return self._crossed(current, base)
         return b.load(b.address(base, self.value(index), dtype), dtype, self.lanes, floor, mask)
+
+    def _crossed(self, current: Node, base: Value) -> Value:
+        """One column of a block whose rows, one a lane, are vectors along another counter: transposed in registers.
+
+        That counter has `copies` copies in the loop body and this is copy `turn` of them; the load moves by one from
+        copy to copy, and its mask does not depend on them.
+        """
+        turn, copies = self.crossed
+        (index, valid), dtype = current.src, current.dtype
+        key = ("crossed", current.arg, add(index, -turn), valid)
+        for known in reversed(self.known):
+            if key in known:
+                return known[key][turn]
+        rows = [self._row(base, key[2], valid, lane, copies, dtype) for lane in range(self.lanes)]
+        columns = self.known[-1][key] = self.builder.transpose(rows)
+        return columns[turn]
+
+    def _row(self, base: Value, index: Node, valid: Node, lane: int, copies: int, dtype: DType) -> Value:
+        b = self.builder
+        index, valid = substitute((index, valid), {self.lane: as_index(lane)}, build)
+        if valid is FALSE:
+            return b.splat(b.const(0, dtype), self.lanes)
+        address = self._element(base, index, dtype)
+        if valid is not TRUE:
+            address = b.select(self.value(valid), address, b.zeros())
+        mask = b.mask(i < copies for i in range(self.lanes)) if copies < self.lanes else None
+        return b.load(address, dtype, self.lanes, self.floor, mask)
 
     def _uniform(self, base: Value, index: Node, dtype: DType, mask: Value | None, floor: int) -> Value:
         """One element for all lanes; where the mask is false a zero is read instead."""

@@ -24,7 +24,8 @@ from minivt.symbolic import TRUE, add, axis, axis_size, both, build, lt, mul
 class Assignment:
     """target[index] (op)= value, where valid, for each point; index, valid and value are over the nest's counters.
 
-    reduce: ops.SUM, ops.MAX or None; accumulate: whether the target's old value takes part.
+    reduce: ops.SUM, ops.MAX or None; accumulate: whether the target's old value takes part; stored: whether anything
+    outside the nest reads the target.
     """
     target: Param | Scratch
     index: Node
@@ -32,18 +33,21 @@ class Assignment:
     valid: Node = TRUE
     reduce: Op | None = None
     accumulate: bool = False
+    stored: bool = True
 
 
 @dataclass(frozen=True)
 class Shape:
     """How to run a nest: kept counters from outside in, summed counters, the lane axis (None: scalar) and its width,
-    copies of each axis in a body (vectors of the lane axis), and how many partial sums a sum has."""
+    copies of each axis in a body (vectors of the lane axis), how many partial sums a sum has, and the counter along which
+    loads that are scattered over lanes are neighbours (see Lanes.crossed)."""
     kept: tuple[Node, ...]
     summed: tuple[Node, ...] = ()
     lane: Node | None = None
     lanes: int = 0
     copies: tuple[tuple[Node, int], ...] = ()
     partials: int = 1
+    cross: Node | None = None
 
 
 @dataclass(frozen=True)
@@ -56,10 +60,10 @@ class Segment:
 
 
 class Choice:
-    """The position and mask chosen for each counter at one copy of a body."""
+    """The position and mask chosen for each counter at one copy of a body; crossed: as in Lanes."""
 
-    def __init__(self, positions: dict[Node, Node], mask: Node):
-        self.positions, self.mask = positions, mask
+    def __init__(self, positions: dict[Node, Node], mask: Node, crossed: tuple[int, int] | None = None):
+        self.positions, self.mask, self.crossed = positions, mask, crossed
 
 
 def segments(size: int, copies: int, lanes: int) -> Iterator[Segment]:
@@ -113,7 +117,8 @@ class Nest:
                 mask = choice.mask
                 if is_lane and segment.last is not None and copy == segment.copies - 1:
                     mask = lt(self.lane_axis, segment.last)
-                made.append(Choice({**choice.positions, counter: position}, mask))
+                crossed = (copy, segment.copies) if counter is self.shape.cross else choice.crossed
+                made.append(Choice({**choice.positions, counter: position}, mask, crossed))
         return made
 
     def _block_counter(self, blocks: int) -> Node:
@@ -155,10 +160,13 @@ class Nest:
 
     def _assign(self, assignment: Assignment, choice: Choice) -> None:
         index, valid, value = self._at(choice, assignment.index, assignment.valid, assignment.value)
+        self.lanes.crossed = choice.crossed
         made = self.lanes.value(value)
+        self.lanes.crossed = None
         if isinstance(assignment.target, Param) or self.lanes.stride(index) not in (0, 1):
             valid = both(valid, choice.mask)
-        self.lanes.store(assignment.target, index, made, valid)
+        if assignment.stored:
+            self.lanes.store(assignment.target, index, made, valid)
         if isinstance(assignment.target, Scratch):
             self.lanes.keep(node(LOAD, (index, TRUE), assignment.target, made.dtype), made)
 

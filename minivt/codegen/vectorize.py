@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from minivt import dtypes, ops
-from minivt.codegen.lane_choice import Task, cheapest_copy, choose_lanes, make_task, width
+from minivt.codegen.fusion import group_statements, read_by
+from minivt.codegen.lane_choice import Task, cheapest_copy, choose_lanes, cross_axis, is_light, make_task, width
 from minivt.codegen.lanes import Lanes, Scratch, lane_counter
 from minivt.codegen.nest import Assignment, Nest, Shape
 from minivt.codegen.packing import Pack, in_place_along, in_place_single, ordered, panel_index, rows_index
@@ -21,7 +22,7 @@ from minivt.symbolic import TRUE, add, as_index, axis, axis_size, bounds, linear
 
 ALIGNMENT = 64
 NATIVE_HALF = frozenset({"f16c", "avx512f", "neon"})  # features of a processor that converts float16
-SUMS = 8        # independent sums that hide the latency of an addition
+SUMS = 8        # independent sums that hide the latency of an addition; a quarter of that where more work goes on
 MAP_COPIES = 2  # vectors of one body of a map
 
 
@@ -137,13 +138,17 @@ class _Lowering:
         lanes.close_loop()
 
     def _statement(self, statement: Node) -> None:
-        if statement.op is BLOCK:
-            for inner in statement.src:
-                self._statement(inner)
-        elif statement.op is LOOP:
-            self._loop(statement)
-        else:
-            self._assignment(self.tasks[statement][0])
+        """A statement, or a block: its straight stretches in groups, its loops one by one."""
+        stretch: list[Task] = []
+        for inner in (*_flat(statement), None):
+            if inner is not None and inner.op is not LOOP:
+                stretch.append(self.tasks[inner][0])
+                continue
+            for group in group_statements(stretch, self.lane_of):
+                self._group(group)
+            stretch = []
+            if inner is not None:
+                self._loop(inner)
 
     def _loop(self, statement: Node) -> None:
         body, start, stop = statement.src
@@ -166,47 +171,71 @@ class _Lowering:
 
     # --- statements ---
 
-    def _assignment(self, task: Task) -> None:
+    def _group(self, group: list[Task]) -> None:
+        """Statements that share a nest."""
+        if group[0].product:
+            value, shape = self._product(group[0])
+            self._emit(shape, [self._assignment(group[0], value)])
+            return
+        assignments = [self._assignment(t, self._located(t.statement.src[-1])[0], self._unread(t, group)) for t in group]
+        self._emit(self._shape(group, [a.value for a in assignments]), assignments)
+
+    def _assignment(self, task: Task, value: Node, unread: bool = False) -> Assignment:
         statement = task.statement
-        if task.product:
-            value, shape = self._product(task)
-        else:
-            value, = self._located(statement.src[-1])
-            shape = self._shape(task, value)
         if statement.op is SET:
             how = statement.arg
             place, index = self.places[how.tile]
-            assignment = Assignment(place, index, value, TRUE, how.reduce, how.accumulate)
-        else:
-            index, valid = self._located(*statement.src[:2])
-            assignment = Assignment(statement.arg[0], index, value, valid)
-        self._emit(shape, assignment)
+            return Assignment(place, index, value, TRUE, how.reduce, how.accumulate, not unread)
+        index, valid = self._located(*statement.src[:2])
+        return Assignment(statement.arg[0], index, value, valid)
 
-    def _emit(self, shape: Shape, assignment: Assignment) -> None:
-        Nest(self.lanes, lane_counter(shape.lanes) if shape.lane else None, shape, [assignment]).emit()
+    def _unread(self, task: Task, group: list[Task]) -> bool:
+        """Whether a tile is used only where it is made, so that it need not be stored."""
+        how, after = task.statement.arg, group[group.index(task) + 1:]
+        others = (t for same in self.tasks.values() for t in same if t not in after)
+        return task.statement.op is SET and how.reduce is None and not any(how.tile in read_by(t) for t in others)
 
-    def _shape(self, task: Task, value: Node) -> Shape:
-        """Loops of a statement that is no large contraction."""
+    def _emit(self, shape: Shape, assignments: list[Assignment]) -> None:
+        Nest(self.lanes, lane_counter(shape.lanes) if shape.lane else None, shape, assignments).emit()
+
+    def _shape(self, group: list[Task], values: list[Node]) -> Shape:
+        """Loops of statements that are no large contractions."""
+        task = max(group, key=lambda t: len(t.summed))
         lane = self.lane_of[task]
         if lane is None:
             return Shape(task.kept, task.summed)
         lanes = width(axis_size(lane), self.vector)
         vectors = -(-axis_size(lane) // lanes)
-        period = -(-_period(value, lane) // lanes)
+        period = max(-(-_period(v, lane) // lanes) for v in values)
         kept, summed = _last(task.kept, lane), _last(task.summed, lane)
-        copies, partials = {lane: min(max(MAP_COPIES, period), vectors)}, 1
+        if not summed:
+            return self._map_shape(values, kept, lane)
+        sums = SUMS if all(is_light(v) for v in values) else SUMS // 4
+        copies, partials = {}, 1
         if lane in summed:
             rows = kept[-1] if kept else None
-            if rows is not None:
+            if rows is not None and sums == SUMS:
                 copies[rows] = min(4, axis_size(rows))
-            partials = max(1, SUMS // copies.get(rows, 1))
+            partials = max(1, sums // copies.get(rows, 1))
             copies[lane] = min(max(partials, period), vectors)
             partials = min(partials, copies[lane])
-        elif summed:
-            copies[lane] = min(max(4, period), vectors)
-            partials = min(max(1, SUMS // copies[lane]), axis_size(summed[-1]))
+        else:
+            copies[lane] = min(max(sums // 2, period), vectors)
+            partials = min(max(1, sums // copies[lane]), axis_size(summed[-1]))
             copies[summed[-1]] = partials
         return Shape(kept, summed, lane, lanes, tuple(copies.items()), partials)
+
+    def _map_shape(self, values: list[Node], axes: tuple[Node, ...], lane: Node | None) -> Shape:
+        """Loops that compute values at all points: a few vectors at a time, or a square block to transpose."""
+        if lane is None:
+            return Shape(axes)
+        lanes = width(axis_size(lane), self.vector)
+        vectors = -(-axis_size(lane) // lanes)
+        cross = cross_axis(values, lane, axes)
+        if cross is not None:
+            return Shape(_last(_last(axes, cross), lane), (), lane, lanes, ((cross, lanes),), cross=cross)
+        period = max(-(-_period(v, lane) // lanes) for v in values)
+        return Shape(_last(axes, lane), (), lane, lanes, ((lane, min(max(MAP_COPIES, period), vectors)),))
 
     # --- contractions ---
 
@@ -255,12 +284,7 @@ class _Lowering:
 
     def _pack(self, pack: Pack) -> None:
         lane = cheapest_copy(pack.value, pack.index, pack.axes, self.vector)
-        lanes = width(axis_size(lane), self.vector) if lane else 0
-        copies = ()
-        if lane:
-            vectors = -(-axis_size(lane) // lanes)
-            copies = ((lane, min(max(MAP_COPIES, -(-_period(pack.value, lane) // lanes)), vectors)),)
-        self._emit(Shape(_last(pack.axes, lane), (), lane, lanes, copies), Assignment(pack.place, pack.index, pack.value))
+        self._emit(self._map_shape([pack.value], pack.axes, lane), [Assignment(pack.place, pack.index, pack.value)])
         if self._constant(pack.value, ()):
             self.ready.add(pack)
 
@@ -276,6 +300,13 @@ class _Lowering:
         for pack in self._operands(task):
             if isinstance(pack, Pack) and pack not in self.ready and self._constant(pack.value, inside):
                 self._pack(pack)
+
+
+def _flat(statement: Node) -> list[Node]:
+    """The statements of nested blocks in order."""
+    if statement.op is not BLOCK:
+        return [statement]
+    return [inner for part in statement.src for inner in _flat(part)]
 
 
 def _last(axes: tuple[Node, ...], lane: Node | None) -> tuple[Node, ...]:

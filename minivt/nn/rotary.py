@@ -6,7 +6,6 @@ differ in which elements form a pair: neighbours (rotate_adjacent) or the two ha
 from __future__ import annotations
 
 from minivt import dtypes
-from minivt.creation import arange
 from minivt.errors import ShapeError
 from minivt.functional import cat, stack
 from minivt.tensor import Tensor

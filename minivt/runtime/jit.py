@@ -19,7 +19,7 @@ from typing import Any, Callable
 
 from minivt import ops
 from minivt.errors import CaptureError
-from minivt.graph import Node, node, substitute, toposort, walk
+from minivt.graph import Node, node, toposort, walk
 from minivt.runtime import realize as runtime
 from minivt.runtime.buffer import Buffer
 from minivt.runtime.realize import Plan, VARIABLES

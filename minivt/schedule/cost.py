@@ -29,6 +29,9 @@ def verdict(kernel: Kernel, reduced: int, target: Target) -> str | None:
     every = reductions(*roots)
     if len(every) > reduced or any(_uses(r, passes, roots, outer) > 1 for r in every):
         return "recompute"
+    counted = {a for p in passes for a in p.axes}
+    if any(a.arg[2] == "reduce" and a not in counted for r in every for a in free_axes(r)):
+        return "recompute"  # a reduction two loops deep
     for r in outer:
         if prod(largest(a) for a in free_axes(r) if a in kernel.axes and a not in grid) > OWN_COLUMNS:
             return "recompute" if len(reductions(r)) > 1 else "parallelism"

@@ -145,6 +145,8 @@ def merge_axes(kernel: Kernel) -> Kernel:
 
 def _merge_pair(kernel: Kernel, position: int) -> Kernel | None:
     first, second = kernel.axes[position:position + 2]
+    if axis_size(second) == 0:
+        return None
     size = as_size(mul(axis_size(first), axis_size(second)))
     both = axis(first.arg[0], size, first.arg[2])
     parts = {first: idiv(both, axis_size(second)), second: mod(both, axis_size(second))}

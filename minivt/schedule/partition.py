@@ -64,7 +64,6 @@ def _assign_homes(order, readers, cuts: set[Node], boundary: set[Node]) -> set[N
     """The roots: cuts, and nodes over reductions that several kernels want."""
     cost = _repeated_cost(order, boundary)
     roots = set(cuts)
-    home: dict[Node, Node | None] = {}
     homes: dict[Node, set[Node]] = {}
     count: dict[Node, int] = {}
     for current in reversed(order):

@@ -24,6 +24,7 @@ BOOLEAN = {ops.ADD: "||", ops.OR: "||", ops.MAXIMUM: "||", ops.MUL: "&&", ops.AN
 CALLS = {ops.IDIV: "floor_div", ops.MOD: "floor_mod", ops.SHL: "shift_left", ops.SHR: "shift_right",
          ops.MAXIMUM: "maximum", ops.SQRT: "sqrt", ops.EXP2: "exp2", ops.LOG2: "log2", ops.SIN: "sin",
          ops.TRUNC: "trunc"}
+TYPED = (ops.IDIV, ops.MOD, ops.SHL, ops.SHR, ops.MAXIMUM)  # helpers whose operands must have one type
 STATE = (t.ELEMENT, t.SHUFFLE)  # values that a write in between may change
 SIMPLE = (t.WRITE, t.PUT)
 
@@ -241,10 +242,10 @@ class Renderer:
             src = [f"(long long){s}" if wide and not self.wide(v) else s for s, v in zip(src, n.src)]
         if op in WRAPPED:
             return f"({src[0]} {WRAPPED[op]} {src[1]})"
-        return self.operation(op, dtypes.index, src)
+        return self.operation(op, dtypes.index, src, self.type(n))
 
-    def operation(self, op, dtype: DType, src: list[str]) -> str:
-        """An elementwise operation by name or sign."""
+    def operation(self, op, dtype: DType, src: list[str], kind: str = "") -> str:
+        """An elementwise operation by name or sign; kind: the operands' type where the dtype does not say."""
         if dtype is dtypes.bool_ and op in BOOLEAN:
             return f"({src[0]} {BOOLEAN[op]} {src[1]})"
         if (op, dtype) in self.dialect.calls:
@@ -262,6 +263,8 @@ class Renderer:
         if op in INFIX:
             return f"({src[0]} {INFIX[op]} {src[1]})"
         name = CALLS[op]
+        if op in TYPED and dtype is not dtypes.float32:
+            name += f"<{kind or self.dialect.types[dtype]}>"
         if op in (ops.SQRT, ops.EXP2, ops.LOG2, ops.SIN, ops.TRUNC) and dtype is dtypes.float32:
             name += "f"
         return f"{name}({', '.join(src)})"

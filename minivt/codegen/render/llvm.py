@@ -308,6 +308,21 @@ class Builder:
         kind, picks = self.type(x.dtype, x.lanes), ", ".join(f"i32 {i}" for i in order)
         return self.pure(x.dtype, len(order), f"shufflevector {kind} %s, {kind} %s, <{len(order)} x i32> <{picks}>", x, y)
 
+    def transpose(self, rows: list[Value]) -> list[Value]:
+        """As many vectors as lanes, rows to columns: each round interleaves the first half with the second.
+
+        before:  a0 a1 a2 a3, b0 b1 b2 b3, c0 c1 c2 c3, d0 d1 d2 d3
+        one:     a0 c0 a1 c1, a2 c2 a3 c3, b0 d0 b1 d1, b2 d2 b3 d3
+        two:     a0 b0 c0 d0, a1 b1 c1 d1, a2 b2 c2 d2, a3 b3 c3 d3
+        """
+        count = len(rows)
+        low = [lane + half for lane in range(count // 2) for half in (0, count)]
+        high = [lane + count // 2 for lane in low]
+        for _ in range(count.bit_length() - 1):
+            pairs = zip(rows[:count // 2], rows[count // 2:])
+            rows = [self.shuffle(x, y, order) for x, y in pairs for order in (low, high)]
+        return rows
+
     def first(self, x: Value) -> Value:
         return self.pure(x.dtype, 0, f"extractelement {self.type(x.dtype, x.lanes)} %s, i64 0", x)
 
@@ -392,8 +407,8 @@ class Builder:
         return self.load(self.address(Value("@" + name, None), index, dtypes.uint64), dtypes.uint64, index.lanes, 0)
 
     def zeros(self) -> Value:
-        """The address of a zero of any dtype: where a load goes whose mask is false."""
-        self.declared["@zeros"] = "@zeros = internal constant [8 x i8] zeroinitializer, align 8"
+        """The address of zeros, a vector of any dtype: where a load goes whose mask is false."""
+        self.declared["@zeros"] = "@zeros = internal constant [512 x i8] zeroinitializer, align 64"
         return Value("@zeros", None)
 
     # --- loops -------------------------------------------------------------------------------------------------------
