@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Iterable, Iterator
@@ -201,6 +202,8 @@ class Chat:
 
 def chat_loop(chat: Chat) -> int:
     """Questions from the terminal until Ctrl-D (status 0) or Ctrl-C (status 130) at the prompt."""
+    with suppress(ImportError):
+        import readline  # noqa: F401                          # arrow keys and history for input()
     chat.load([1, *chunk_sizes(2)])
     while True:
         try:

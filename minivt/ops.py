@@ -67,6 +67,13 @@ def _expanded(shapes, arg):
     return tuple(arg)
 
 
+def _padded(shapes, arg):
+    from minivt.symbolic import add, as_size  # a layer above, needed for symbolic sizes only
+    if len(arg) != len(shapes[0]):
+        raise ShapeError(f"pad: {len(arg)} pairs of widths came for the {len(shapes[0])} axes of {shapes[0]}")
+    return tuple(as_size(add(size, before, after)) for size, (before, after) in zip(shapes[0], arg))
+
+
 def _reduced(shapes, arg):
     if not all(0 <= a < len(shapes[0]) for a in arg) or len(set(arg)) != len(arg):
         raise ShapeError(f"reduce: axes {arg} are not distinct axes of {shapes[0]}")
@@ -127,7 +134,7 @@ EXPAND = primitive("EXPAND", group="movement", inputs=("x",), arg="the new shape
     meaning="axes of size 1 repeat to the new size", shape=_expanded, dtype=_first)
 PAD = primitive("PAD", group="movement", inputs=("x",), arg="((before, after), ...) for each axis",
     meaning="zeros before and after each axis",
-    shape=lambda s, a: tuple(n + before + after for n, (before, after) in zip(s[0], a, strict=True)), dtype=_first)
+    shape=_padded, dtype=_first)
 SHRINK = primitive("SHRINK", group="movement", inputs=("x",), arg="((start, size), ...) for each axis",
     meaning="out[i...] = x[start + i...] for 0 <= i < size",
     shape=lambda s, a: tuple(size for _, size in a), dtype=_first)

@@ -21,7 +21,7 @@ from minivt.movement import Movement
 from minivt.promotion import default_dtype
 from minivt.reduction import Reduction
 from minivt.runtime import realize as runtime
-from minivt.variable import check_bound, prod, shape_text, wrap
+from minivt.variable import prod, shape_text, wrap
 
 class Tensor(Elementwise, RealFunctions, Reduction, Movement, Indexing, Contraction):
     """An array of elements of one dtype on one device, computed when it is read.
@@ -108,7 +108,6 @@ class Tensor(Elementwise, RealFunctions, Reduction, Movement, Indexing, Contract
 
     def realize(self) -> Tensor:
         """Compute the elements now and keep them in memory; returns self."""
-        check_bound(self.node)
         self.node, = runtime.realize([self.node], self.device)
         return self
 

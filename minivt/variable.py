@@ -12,8 +12,7 @@ import numpy as np
 from minivt import ops, symbolic
 from minivt.errors import BoundsError, ShapeError
 from minivt.graph import Node
-from minivt.runtime import realize as runtime
-from minivt.scan import ScanBody
+from minivt.runtime.variables import VARIABLES, check_bound, variables_of
 
 
 class SymbolicInt:
@@ -110,42 +109,13 @@ class Variable(SymbolicInt):
         _, lowest, highest = self.node.arg
         if not lowest <= value <= highest:
             raise BoundsError(f"bind: {self.name!r} cannot be {value}; it was declared from {lowest} to {highest}")
-        runtime.VARIABLES[self.name] = value
+        VARIABLES[self.name] = value
         return self
 
 
-def check_bound(*roots: Node) -> None:
-    """BoundsError where a Variable below the roots has no value, or one outside the bounds it was declared with."""
-    for variable in variables_of(*roots):
-        name, lowest, highest = variable.arg
-        value = runtime.VARIABLES.get(name)
-        if value is None:
-            raise BoundsError(f"realize: variable {name!r} has no value; call its bind(value) first")
-        if not lowest <= value <= highest:
-            raise BoundsError(f"realize: variable {name!r} is bound to {value}; a use of it was declared from {lowest} "
-                              f"to {highest}")
-
-
-def variables_of(*roots: Node) -> list[Node]:
-    """The VARIABLE nodes below the roots, in the sources and in the arguments: sizes, starts and regions."""
-    found, seen, stack = [], set(), list(roots)
-    while stack:
-        current = stack.pop()
-        if isinstance(current, tuple):
-            stack.extend(current)
-        elif isinstance(current, ScanBody):
-            stack.extend((current.outputs, current.length))
-        elif isinstance(current, Node) and current not in seen:
-            seen.add(current)
-            stack.extend((current.src, current.arg))
-            if current.op is ops.VARIABLE:
-                found.append(current)
-    return found
-
-
 def _evaluated(value: Node) -> int:
-    check_bound(value)
-    return symbolic.evaluate(value, runtime.VARIABLES)
+    check_bound(variables_of(value))
+    return symbolic.evaluate(value, VARIABLES)
 
 
 # --- ints and symbolic ints alike ------------------------------------------------------------------------------------

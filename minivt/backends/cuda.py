@@ -21,8 +21,10 @@ from minivt.codegen.thread import Box, ThreadProgram
 from minivt.codegen.tile import TileProgram
 from minivt.dtypes import DType
 from minivt.errors import BackendError, CompileError, MemoryLimitError
+from minivt.graph import Node
 from minivt.runtime.cache import content_key, disk_cache
 from minivt.runtime.seam import Backend, Call, Runnable
+from minivt.schedule.schedule import Launch
 from minivt.symbolic import evaluate
 
 DESCRIPTOR_BYTES = 128
@@ -62,6 +64,7 @@ class CudaBackend(Backend):
         self.target = device_target(device.compute_capability(), device.multiprocessor_count,
                                     device.max_shared_memory_per_block_optin)
         self.stream = self.driver.Stream()
+        self.loaded: dict[Node, Executable] = {}
 
     def allocate(self, nbytes: int):
         try:
@@ -83,16 +86,16 @@ class CudaBackend(Backend):
             self.driver.memcpy_dtoh(out, memory)
         return out
 
-    def compile(self, programs: Sequence[TileProgram], progress: Callable[[int], None] | None = None) -> list:
-        made: dict[TileProgram, Executable] = {}
-        for done, program in enumerate(programs, 1):
-            if program not in made:
-                made[program] = self._load(program)
+    def compile(self, launches: Sequence[Launch], progress: Callable[[int], None] | None = None) -> list[Executable]:
+        for done, launch in enumerate(launches, 1):
+            if launch.source not in self.loaded:
+                self.loaded[launch.source] = self.load(launch.program)
             if progress:
                 progress(done)
-        return [made[program] for program in programs]
+        return [self.loaded[launch.source] for launch in launches]
 
-    def _load(self, program: TileProgram) -> Executable:
+    def load(self, program: TileProgram) -> Executable:
+        """The kernel of a tile program, ready to launch."""
         lowered = distribute(program, self.target)
         text = render(lowered, self.target)
         cubin = compile_cubin(text, self.target.name)

@@ -26,7 +26,8 @@ from minivt.dtypes import DType
 from minivt.graph import Node, const, node, substitute, walk
 from minivt.symbolic import TRUE, Size, add, as_index, both, build, conjuncts, idiv, linear, lt, mod, mul, sub
 
-UNROLLED_STEPS = 64  # a reduction of more steps than this stays a loop, unless it reads registers
+UNROLLED_STEPS = 64   # a reduction of more steps than this stays a loop in the code
+UNROLLED_READS = 256  # the same when it reads register arrays, which a loop would move to slower memory
 VECTOR_BYTES = 16  # of the widest access of one thread
 COPY_GROUP = 128   # threads of the producer role: registers are handed out by warpgroup
 
@@ -217,7 +218,7 @@ class Lowering:
         body = t.unroll(tuple(points), inner)
         held = {c for n in walk(value) if n.op is t.ELEMENT for c in walk(n) if c in reduced}
         reduced = [c for c in reduced if c is not lane]
-        if held or t.register_count(tuple(reduced + points)) <= UNROLLED_STEPS:
+        if t.register_count(tuple(reduced + points)) <= (UNROLLED_READS if held else UNROLLED_STEPS):
             return t.unroll(tuple(reversed(reduced)), body)
         for counter in reduced:
             body = loop(counter, 0, counter.arg[1], body)

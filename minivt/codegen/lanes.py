@@ -17,6 +17,9 @@ from minivt.graph import Node, substitute, toposort, walk
 from minivt.symbolic import AXIS, FALSE, TRUE, add, as_index, axis, bounds, build, linear, mul
 
 
+AHEAD = 2048  # bytes
+
+
 @dataclass(frozen=True)
 class Scratch:
     """An array in the private memory of a task; offset and size are bytes and elements."""
@@ -43,6 +46,7 @@ class Lanes:
         self.floor = 0           # the depth of the statement: no load moves further out
         self.written: set = set()  # what the statement itself writes: such loads do not move at all
         self.known: list[dict] = [{}]  # by depth: Values by node, transposed blocks by what they load
+        self.streams: frozenset[Node] | None = None  # counters whose loads are streams that are worth fetching ahead
         self.crossed: tuple[int, int] | None = None  # see _crossed: the current copy and how many there are
         self._counters: dict[Node, frozenset[Node]] = {}
 
@@ -135,10 +139,25 @@ class Lanes:
         if stride == 0:
             return self._uniform(base, index, dtype, mask, floor)
         if stride == 1:
-            return b.load(self._start(base, index, dtype), dtype, self.lanes, floor, mask)
+            start = self._start(base, index, dtype)
+            self._prefetch(current, start)
+            return b.load(start, dtype, self.lanes, floor, mask)
         if stride is not None and self.crossed:
             return self._crossed(current, base)
         return b.load(b.address(base, self.value(index), dtype), dtype, self.lanes, floor, mask)
+
+    def _prefetch(self, current: Node, start: Value) -> None:
+        """Fetch a long stream ahead, once a cache line of a body."""
+        if self.streams is None or isinstance(current.arg, Scratch) or start.depth < self.builder.depth:
+            return
+        index, size = current.src[0], current.dtype.itemsize
+        if not any(c in self.counters(index) for c in self.streams):
+            return
+        constant = linear(index)[1]
+        key = ("prefetched", current.arg, add(index, -constant), constant * size // 64)
+        if key not in self.known[-1]:
+            self.known[-1][key] = start
+            self.builder.prefetch(start, AHEAD)
 
     def _crossed(self, current: Node, base: Value) -> Value:
         """One column of a block whose rows, one a lane, are vectors along another counter: transposed in registers.

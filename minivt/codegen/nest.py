@@ -86,9 +86,11 @@ def segments(size: int, copies: int, lanes: int) -> Iterator[Segment]:
 class Nest:
     """Emits the assignments, which all have the counters of `shape`, through `lanes`."""
 
-    def __init__(self, lanes: Lanes, lane_axis: Node | None, shape: Shape, assignments: list[Assignment]):
+    def __init__(self, lanes: Lanes, lane_axis: Node | None, shape: Shape, assignments: list[Assignment],
+                 streams: frozenset[Node] = frozenset()):
         self.lanes, self.b, self.shape, self.assignments = lanes, lanes.builder, shape, assignments
         self.lane_axis = lane_axis
+        self.streams = streams
         self.copies = dict(shape.copies)
         self.loops = 0
 
@@ -97,6 +99,7 @@ class Nest:
         self.lanes.begin(self.lane_axis, shape.lanes, {a.target for a in self.assignments})
         self._kept(0, [Choice({}, TRUE)])
         self.lanes.end()
+        self.lanes.streams = None
 
     # --- counters ---
 
@@ -153,6 +156,8 @@ class Nest:
             return
         targets = [(a, choice) for a in sums for choice in choices]
         state = [self._initial(a, choice, partial) for a, choice in targets for partial in range(self.shape.partials)]
+        if self._across:
+            self.lanes.streams = self.streams
         state = self._summed(0, choices, [Choice({}, TRUE)], state)
         for number, (a, choice) in enumerate(targets):
             first = number * self.shape.partials

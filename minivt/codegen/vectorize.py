@@ -178,7 +178,21 @@ class _Lowering:
             self._emit(shape, [self._assignment(group[0], value)])
             return
         assignments = [self._assignment(t, self._located(t.statement.src[-1])[0], self._unread(t, group)) for t in group]
-        self._emit(self._shape(group, [a.value for a in assignments]), assignments)
+        shape = self._shape(group, [a.value for a in assignments])
+        if shape.cross and not all(is_light(a.value) for a in assignments):
+            assignments = [self._before_transpose(a, shape) for a in assignments]
+        self._emit(shape, assignments)
+
+    def _before_transpose(self, a: Assignment, shape: Shape) -> Assignment:
+        """Compute costly values in the order of what they load, so that a square block only moves them.
+
+        before:  STORE out[i, j] = exp2(acc[j, i])
+        after:   SET t[j, i] = exp2(acc[j, i]); STORE out[i, j] = t[j, i]
+        """
+        tile = Tile("turned", shape.kept, a.target.dtype)
+        place, index = self._place(tile, shape.cross)
+        self._emit(self._map_shape([a.value], shape.kept, shape.cross), [Assignment(place, index, a.value)])
+        return Assignment(a.target, a.index, node(LOAD, (index, TRUE), place, a.target.dtype), a.valid)
 
     def _assignment(self, task: Task, value: Node, unread: bool = False) -> Assignment:
         statement = task.statement
@@ -196,7 +210,8 @@ class _Lowering:
         return task.statement.op is SET and how.reduce is None and not any(how.tile in read_by(t) for t in others)
 
     def _emit(self, shape: Shape, assignments: list[Assignment]) -> None:
-        Nest(self.lanes, lane_counter(shape.lanes) if shape.lane else None, shape, assignments).emit()
+        lane, streams = lane_counter(shape.lanes) if shape.lane else None, frozenset(self.program.grid)
+        Nest(self.lanes, lane, shape, assignments, streams).emit()
 
     def _shape(self, group: list[Task], values: list[Node]) -> Shape:
         """Loops of statements that are no large contractions."""

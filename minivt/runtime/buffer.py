@@ -16,7 +16,7 @@ class Buffer:
     def __init__(self, shape: tuple[int, ...], dtype: DType, device: str, memory=None, owner=None):
         self.shape, self.dtype, self.device = tuple(shape), dtype, device
         self.memory = memory
-        self.owner = owner  # whatever keeps borrowed memory alive, a NumPy array or a file mapping
+        self.owner = owner  # who else may look at the memory: a NumPy array it was borrowed from or lent to
         self.number = next(_numbers)
 
     @property

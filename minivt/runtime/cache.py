@@ -67,7 +67,7 @@ class DiskCache:
         self._unmeasured = max_bytes  # bytes written since the folder was last measured; full, so the first put looks
 
     def __del__(self):
-        if getattr(self, "_fd", None) is not None:
+        if getattr(self, "_fd", None) is not None and os is not None:  # os is gone when the interpreter ends
             os.close(self._fd)
 
     def get(self, key: str) -> bytes | None:

@@ -19,11 +19,12 @@ from typing import Any, Callable
 
 from minivt import ops
 from minivt.errors import CaptureError
-from minivt.graph import Node, node, toposort, walk
+from minivt.graph import Node, node, walk
 from minivt.runtime import realize as runtime
 from minivt.runtime.buffer import Buffer
-from minivt.runtime.realize import Plan, VARIABLES
+from minivt.runtime.realize import Plan
 from minivt.runtime.seam import backend_of
+from minivt.runtime.variables import VARIABLES, check_bound, variables_of
 from minivt.symbolic import evaluate
 
 
@@ -130,7 +131,8 @@ class Captured:
 
     def _trace(self, function, args, kwargs, tensors):
         owner = type(tensors[0]) if tensors else _tensor_class()
-        for t in tensors:
+        pending = [t for t in list(runtime.LIVE.values()) if t.node.op is ops.ASSIGN]
+        for t in (*tensors, *pending):  # what was assigned before the capture is not a part of it
             t.realize()
         inputs = [node(ops.BUFFER, (), Buffer(t.node.shape, t.dtype, t.device, t.node.arg.memory, owner=t), t.dtype)
                   for t in tensors]
@@ -169,7 +171,8 @@ class Captured:
         versions = [_first_version(s.node) for s in states]
         sinks = list(dict.fromkeys(n for n in roots if n.op is not ops.BUFFER))
         self.plan = Plan.make(sinks, self.backend, self.device, lambda b: b in versions)
-        self.memories = self.plan.allocate(self.backend, _largest(sinks))
+        self.variables = variables_of(*roots)
+        self.memories = self.plan.allocate(self.backend, {v.arg[0]: v.arg[2] for v in self.variables})
         self.runnable = self.plan.prepare(self.backend, self.memories)
         self.inputs = [self._slots(n) for n in inputs]
         self.outputs = [(n, self._slots(self.plan.home(n)) if n.op is not ops.BUFFER else []) for n in self.out_nodes]
@@ -202,6 +205,7 @@ class Captured:
         return self._run(tensors)
 
     def _run(self, tensors):
+        check_bound(self.variables)
         for t, slots in zip(tensors, self.inputs):
             self._rebind(slots, t.realize().node.arg.memory)
         results: dict[Node, Node] = {s.last: self._next_version(s) for s in self.states}
@@ -267,16 +271,6 @@ def _privatise(states: list) -> bool:
             first, = runtime.realize([node(ops.CONTIGUOUS, (first,), object())])
         tensor.node = first
     return True
-
-
-def _largest(roots: list[Node]) -> dict[str, int]:
-    """Every VARIABLE at its highest value: what memory must be enough for."""
-    found: dict[str, int] = {}
-    for current in toposort(*roots):
-        for size in current.shape:
-            if isinstance(size, Node):
-                found.update((n.arg[0], n.arg[2]) for n in walk(size) if n.op is ops.VARIABLE)
-    return found
 
 
 def _tensor_class():

@@ -20,12 +20,12 @@ from minivt.runtime import stats
 from minivt.runtime.buffer import Buffer
 from minivt.runtime.cache import content_key, disk_cache, source_version
 from minivt.runtime.seam import Backend, Call, Runnable, backend_of, default_device
+from minivt.runtime.variables import VARIABLES, check_bound, variables_of
 from minivt.scan import ScanBody
 from minivt.schedule.schedule import Schedule, make_schedule
 from minivt.symbolic import evaluate
 
 LIVE: weakref.WeakValueDictionary = weakref.WeakValueDictionary()  # id -> every living Tensor
-VARIABLES: dict[str, int] = {}  # the bound value of each Variable, by name
 _REALIZED: weakref.WeakKeyDictionary[Node, Node] = weakref.WeakKeyDictionary()
 REMEMBERED_KERNELS = 16  # schedules of more kernels are worth a file
 capturing = False  # while a function is traced, nothing may run
@@ -44,7 +44,9 @@ def to_numpy(buffer_node: Node) -> np.ndarray:
         buffer_node, = realize([buffer_node])
     buffer = buffer_node.arg
     shape = tuple(evaluate(s, VARIABLES) for s in buffer.shape)
-    return backend_of(buffer.device).to_host(buffer.memory, shape, buffer.dtype)
+    array = backend_of(buffer.device).to_host(buffer.memory, shape, buffer.dtype)
+    buffer.owner = array if buffer.owner is None else buffer.owner  # no later version may write where it looks
+    return array
 
 
 def realize(nodes: list[Node], device: str | None = None) -> list[Node]:
@@ -54,6 +56,7 @@ def realize(nodes: list[Node], device: str | None = None) -> list[Node]:
     """
     if capturing:
         raise CaptureError("realize: nothing can be computed inside a captured function; return the tensor instead")
+    check_bound(variables_of(*nodes))
     copied = _copy_between_devices(nodes)
     wanted = substitute_realized(copied)
     missing = list(dict.fromkeys(n for n in wanted if n.op is not ops.BUFFER))
@@ -198,6 +201,8 @@ class Plan:
                 if done not in kept and done.op is not ops.BUFFER and done not in given:
                     size = prod(evaluate(s, values) for s in done.shape) * done.dtype.itemsize
                     free.append((size, memories[done]))
+        for home in kept - memories.keys():  # results without elements have no launch
+            memories[home] = home.arg.memory if home.op is ops.BUFFER else backend.allocate(0)
         return memories
 
     def _last_use(self) -> dict[int, list[Node]]:

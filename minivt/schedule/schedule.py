@@ -216,6 +216,8 @@ def make_schedule(sinks: list[Node], target: Target, may_overwrite: Callable[[No
             if version not in part.cone(root.src[1]):
                 leaves = tuple(n for n in leaves if n is not version)
         schedule.storage[root] = home
+        if 0 in (root.src[1] if root.op is ops.ASSIGN else root).shape:
+            continue  # nothing to compute
         schedule.launches.append(Launch(source, target, (*leaves, root), root))
     return schedule
 

@@ -369,6 +369,12 @@ class Builder:
         loaded = self.effect(held, lanes, text, depth)
         return self.differ(loaded, self.like(0, loaded)) if dtype is dtypes.bool_ else loaded
 
+    def prefetch(self, where: Value, ahead: int) -> None:
+        """Ask for the cache line `ahead` bytes further on, in the innermost scope."""
+        self.declare("@llvm.prefetch.p0", "void", ["ptr", "i32 immarg", "i32 immarg", "i32 immarg"])
+        line = self.address(where, self.const(ahead, dtypes.int64), dtypes.uint8)
+        self.scopes[-1].lines.append(f"call void @llvm.prefetch.p0(ptr {line.text}, i32 0, i32 3, i32 1)")
+
     def store(self, where: Value, value: Value, mask: Value | None = None) -> None:
         """The reverse of load, in the innermost scope; a scalar with a mask is stored behind a branch."""
         align = value.dtype.itemsize
