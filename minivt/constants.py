@@ -44,14 +44,6 @@ def in_pieces(value: Fraction, bits: tuple[int, ...]) -> tuple[float, ...]:
 
 
 @lru_cache(maxsize=None)
-def exp(dtype: DType) -> tuple[float, float, float]:
-    """The |x| from which e^x and e^-x are inf and 0, and ln 2 in two pieces."""
-    if dtype is dtypes.float32:
-        return 128.0, *in_pieces(LN2, (15,))  # whole numbers up to 150 have 8 bits
-    return 1024.0, *in_pieces(LN2, (42,))
-
-
-@lru_cache(maxsize=None)
 def cos(dtype: DType) -> tuple[tuple[float, ...], tuple[float, float]]:
     """2 pi in three pieces and pi / 2 in two."""
     if dtype is dtypes.float32:

@@ -15,7 +15,7 @@ from minivt.codegen import primitives
 from minivt.codegen.lanes import Lanes, Scratch
 from minivt.codegen.render.llvm import HALF, Value
 from minivt.codegen.tile import LOAD, Param
-from minivt.graph import Node, node, substitute
+from minivt.graph import Node, const, node, substitute
 from minivt.ops import Op
 from minivt.symbolic import TRUE, add, axis, axis_size, both, build, lt, mul
 
@@ -184,6 +184,9 @@ class Nest:
                 if isinstance(parent.arg, Param) or self.lanes.stride(src[0]) != 1:
                     src = (src[0], both(src[1], choice.mask))
                 return node(LOAD, src, parent.arg, parent.dtype)
+            if parent.op is ops.CAST and src[0].op is ops.CONST and src[0].dtype.is_int and parent.dtype.is_int:
+                return const(src[0].arg % (1 << 8 * parent.dtype.itemsize - 1), parent.dtype) if src[0].arg >= 0 else \
+                    node(ops.CAST, src, parent.dtype)
             return build(parent, src)
         return substitute(roots, choice.positions, make)
 

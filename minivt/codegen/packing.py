@@ -13,6 +13,8 @@ from minivt.codegen.tile import LOAD, tile_axes
 from minivt.graph import Node, node
 from minivt.symbolic import TRUE, add, axis_size, idiv, linear, mod, mul
 
+SKEW = 16  # elements after each panel or row, so that those of power-of-two sizes do not share sets of a cache
+
 
 @dataclass(frozen=True)
 class Pack:
@@ -28,28 +30,26 @@ class Pack:
 
 def panel_index(axes: tuple[Node, ...], k: tuple[Node, ...], lane: Node, width: int) -> tuple[Node, int]:
     """The index of (other axes, lane // width, k, lane % width), and the number of elements."""
-    depth = prod(axis_size(x) for x in k)
+    panel = prod(axis_size(x) for x in k) * width + SKEW
     blocks = -(-axis_size(lane) // width)
     others = tuple(a for a in axes if a is not lane and a not in k)
-    row = flat((*others, ), 1)
-    index = add(mul(row, blocks * depth * width), mul(idiv(lane, width), depth * width), mul(flat(k, 1), width),
-                mod(lane, width))
-    return index, prod(axis_size(a) for a in others) * blocks * depth * width
+    index = add(mul(flat(others), blocks * panel), mul(idiv(lane, width), panel), mul(flat(k), width), mod(lane, width))
+    return index, prod(axis_size(a) for a in others) * blocks * panel
 
 
-def flat(axes: tuple[Node, ...], scale: int) -> Node:
-    """The row-major number of the counters, times scale."""
+def flat(axes: tuple[Node, ...]) -> Node:
+    """The row-major number of the counters."""
     total = add(0)
     for a in axes:
         total = add(mul(total, axis_size(a)), a)
-    return mul(total, scale)
+    return total
 
 
-def rows_index(axes: tuple[Node, ...], k: tuple[Node, ...], pad: int) -> tuple[Node, int]:
-    """The index of (other axes, k), each row a multiple of `pad` long, and the number of elements."""
-    depth = -(-prod(axis_size(x) for x in k) // pad) * pad
+def rows_index(axes: tuple[Node, ...], k: tuple[Node, ...]) -> tuple[Node, int]:
+    """The index of (other axes, k), and the number of elements."""
+    depth = -(-prod(axis_size(x) for x in k) // SKEW) * SKEW + SKEW
     others = tuple(a for a in axes if a not in k)
-    return add(mul(flat(others, 1), depth), flat(k, 1)), prod(axis_size(a) for a in others) * depth
+    return add(mul(flat(others), depth), flat(k)), prod(axis_size(a) for a in others) * depth
 
 
 def in_place_along(value: Node, lane: Node) -> bool:

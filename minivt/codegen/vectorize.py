@@ -287,7 +287,7 @@ class _Lowering:
             along = self._packed(along, axes, "panel", *panel_index(axes, product.k, lane, panel))
         if not in_place_single(single):
             axes = ordered(single, task.axes)
-            single = self._packed(single, axes, "rows", *rows_index(axes, product.k, self.vector))
+            single = self._packed(single, axes, "rows", *rows_index(axes, product.k))
         return along, single
 
     def _packed(self, value: Node, axes: tuple[Node, ...], kind: str, index: Node, size: int) -> Pack:

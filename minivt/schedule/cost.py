@@ -36,20 +36,17 @@ def verdict(kernel: Kernel, reduced: int, target: Target) -> str | None:
         if prod(largest(a) for a in free_axes(r) if a in kernel.axes and a not in grid) > OWN_COLUMNS:
             return "recompute" if len(reductions(r)) > 1 else "parallelism"
     blocks = prod(map(largest, grid))
-    if blocks < min(64, target.units) and any(own > blocks and own * per > SERIAL_WORK for own, per in _work(kernel, roots, outer)):
+    if blocks < min(64, target.units) and any(
+            own > blocks and own * each > SERIAL_WORK for own, each in _work(kernel, roots)):
         return "recompute" if len(every) > len(outer) else "parallelism"
     return None
 
 
-def _work(kernel: Kernel, roots, outer: list[Node]):
+def _work(kernel: Kernel, roots):
     """For each reduction and the sinks: how many results could be computed side by side, and operations for each."""
     yield prod(map(largest, kernel.axes)), 1
     for r in reductions(*roots):
-        if r in outer:
-            inner = [x for x in reductions(r.src[0]) if free_axes(x) & set(r.arg[1])]
-            steps = prod(map(largest, r.arg[1]))
-            deep = max((prod(map(largest, x.arg[1])) for x in inner), default=1)
-            yield prod(largest(a) for a in free_axes(r) if a in kernel.axes), steps * deep
+        yield prod(map(largest, free_axes(r))), prod(map(largest, r.arg[1]))
 
 
 def _uses(inner: Node, passes, roots, outer: list[Node]) -> int:
