@@ -100,7 +100,7 @@ class RealFunctions:
 
     @real_function
     def exp(self):
-        """e to the power x, as exp2(x * log2 e): within 2 + |x| ulp, since the product rounds once.
+        """e to the power x, as exp2(x * log2 e): within 2 + 2 |x| ulp, since the product rounds once.
 
         One exponential, and no more, is what the scheduler can rescale: a softmax written with exp is one pass.
         """
