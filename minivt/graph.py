@@ -14,6 +14,7 @@ from minivt import ops
 from minivt.dtypes import DType
 
 _TABLE: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+nodes_made = 0  # how many nodes this process has built: what rewriting a graph costs, counted
 
 
 class Node:
@@ -62,6 +63,8 @@ def node(op: ops.Op, src: Iterable[Node] = (), arg: Any = None, dtype: DType | N
     made.dtype = dtype if op.dtype is None else op.dtype([s.dtype for s in src], arg)
     made.shape = op.shape([s.shape for s in src], arg) if op.shape is not None else ()
     _TABLE[key] = made
+    global nodes_made
+    nodes_made += 1
     return made
 
 

@@ -65,7 +65,7 @@ class GGUF:
     tensors: dict[str, GGUFTensor]
 
     def field(self, key: str, kind: type, default: Any = None) -> Any:
-        """The metadata value at `key`, of type `kind`; LoadError where absent without a default, or of another type."""
+        """The metadata value at `key`, of type `kind`; LoadError where absent with no default, or of another type."""
         value = self.metadata.get(key, default)
         if value is None:
             raise LoadError(f'{self.path.name}: metadata "{key}" is missing')
@@ -164,7 +164,7 @@ class HeaderReader:
                 from error
 
     def value(self, kind: int, what: str, depth: int = 0) -> Any:
-        """One metadata value: a Python scalar, a str, a NumPy array of numbers or bools, or a list of str or arrays."""
+        """One metadata value: a Python scalar, a str, a NumPy array of scalars, or a list of str or arrays."""
         if kind in SCALARS:
             return self.numbers(SCALARS[kind], 1, what)[0].item()
         if kind == BOOL:

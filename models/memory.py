@@ -30,8 +30,8 @@ def check_memory(weights: int, cache: int) -> None:
     """Errors: MemoryLimitError where weights and KV cache, in bytes, exceed what is available."""
     available = available_bytes()
     if available is not None and weights + cache > available:
-        raise MemoryLimitError(f"weights take {mib(weights)} and the KV cache {mib(cache)}, {mib(available)} are free; "
-                               "use a smaller model or a shorter context")
+        raise MemoryLimitError(f"weights take {mib(weights)} and the KV cache {mib(cache)}, {mib(available)} are "
+                               "free; use a smaller model or a shorter context")
 
 
 def mib(bytes: int) -> str:

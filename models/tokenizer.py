@@ -109,7 +109,8 @@ class Tokenizer:
     def build(self, file: GGUF) -> Engine:
         cut = file.field("tokenizer.ggml.pre", str, "default")
         if cut not in PRE_TOKENIZERS:
-            raise LoadError(f'{self.file_name}: pre-tokenizer "{cut}" is not supported, {", ".join(PRE_TOKENIZERS)} are')
+            raise LoadError(f'{self.file_name}: pre-tokenizer "{cut}" is not supported, '
+                            f'{", ".join(PRE_TOKENIZERS)} are')
         engine = Engine(models.BPE(vocab=self.vocabulary(), merges=self.merges(file)))
         engine.pre_tokenizer = PRE_TOKENIZERS[cut]()
         engine.add_tokens([AddedToken(self.tokens[id], normalized=False, special=id in self.control)

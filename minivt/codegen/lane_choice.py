@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from minivt import ops
+from minivt.codegen.packing import in_place_single
 from minivt.codegen.tile import LOAD, READ, SET, Contraction, Tile, contraction, tile_axes
 from minivt.graph import Node, toposort, walk
 from minivt.symbolic import TRUE, axis_size, linear
@@ -162,7 +163,7 @@ def _product_cost(task: Task, axis: Node, tiles: dict[Tile, Node | None], lanes:
     cost = prod(axis_size(a) for a in task.axes if a is not axis) * -(-axis_size(axis) // used)
     inner, shared = (product.b, product.a) if axis in product.n else (product.a, product.b)
     cost += _packing_cost(inner, axis, tiles, lanes, task)
-    if not (shared.op is READ or shared.op is LOAD and shared.src[1] is TRUE):
+    if not (shared.op is READ or in_place_single(shared, product.k)):
         cost += min(_packing_cost(shared, a, tiles, lanes, task) for a in tile_axes(shared))
     if tiles.get(task.statement.arg.tile, axis) is not axis:
         cost += prod(axis_size(a) for a in task.kept)

@@ -11,7 +11,7 @@ from math import prod
 from minivt.codegen.lanes import Scratch
 from minivt.codegen.tile import LOAD, tile_axes
 from minivt.graph import Node, node
-from minivt.symbolic import TRUE, add, axis_size, idiv, linear, mod, mul
+from minivt.symbolic import AXIS, TRUE, add, axis_size, idiv, linear, mod, mul
 
 SKEW = 16  # elements after each panel or row, so that those of power-of-two sizes do not share sets of a cache
 
@@ -57,9 +57,18 @@ def in_place_along(value: Node, lane: Node) -> bool:
     return value.op is LOAD and isinstance(value.arg, Scratch) and dict(linear(value.src[0])[0]).get(lane) == 1
 
 
-def in_place_single(value: Node) -> bool:
-    """Whether single elements can be read where they are: a plain load that no mask guards."""
-    return value.op is LOAD and value.src[1] is TRUE
+def in_place_single(value: Node, k: tuple[Node, ...]) -> bool:
+    """Whether single elements can be read where they are: a plain load without a mask that uses whole cache lines.
+
+    Along k it moves by one, or rows of another counter lie densely one after another.
+    """
+    if value.op is not LOAD or value.src[1] is not TRUE:
+        return False
+    strides = {a: c for a, c in linear(value.src[0])[0] if a.op is AXIS}
+    if not tile_axes(value) <= strides.keys():
+        return False
+    dense = {c * axis_size(a) for a, c in strides.items() if c == 1 and a not in k}
+    return isinstance(value.arg, Scratch) or any(strides.get(a) in {1, *dense} for a in k)
 
 
 def ordered(value: Node, axes: tuple[Node, ...]) -> tuple[Node, ...]:

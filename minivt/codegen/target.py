@@ -37,6 +37,7 @@ class Target:
     shared_bytes: memory of one block that is as fast as cache (GPU shared memory; half of a CPU core's L2).
     accumulator_bytes: the largest accumulator tile of one block. group: threads that run in lockstep (1 on CPU).
     units: blocks that run at the same time. features: names that renderer and compiler understand.
+    lowering: the module whose code_of(program, target) gives a TileProgram's code as text.
     """
     name: str
     kind: str
@@ -48,6 +49,7 @@ class Target:
     units: int
     features: tuple[str, ...] = ()
     matrix: tuple[MatrixInstruction, ...] = ()
+    lowering: str = "minivt.codegen.vectorize"
 
 
 def cpu_target(vector_bytes: int, registers: int, l2_bytes: int, units: int, features: tuple[str, ...]) -> Target:
@@ -65,4 +67,5 @@ def cpu_target(vector_bytes: int, registers: int, l2_bytes: int, units: int, fea
 SM_90A = Target("sm_90a", "gpu", 16, 65536, 227 * 1024, 256 * 128 * 4, 32, 132,
                 ("tma", "mbarrier", "setmaxnreg", "wgmma"),
                 tuple(MatrixInstruction("wgmma", 64, n, 16, t, t, dtypes.float32, 128, ("shared", "fragment"), ("shared",))
-                      for t in (dtypes.bfloat16, dtypes.float16) for n in (256, 128, 64, 32, 16, 8)))
+                      for t in (dtypes.bfloat16, dtypes.float16) for n in (256, 128, 64, 32, 16, 8)),
+                "minivt.codegen.render.cuda")

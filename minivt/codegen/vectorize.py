@@ -40,6 +40,11 @@ class CpuKernel:
     variables: tuple[str, ...]
 
 
+def code_of(program: TileProgram, target: Target) -> str:
+    """The LLVM text of a tile program."""
+    return lower_cpu(program, target).ir_text
+
+
 def lower_cpu(program: TileProgram, target: Target) -> CpuKernel:
     """The kernel of a tile program for a CPU target.
 
@@ -248,7 +253,7 @@ class _Lowering:
         vectors = -(-axis_size(lane) // lanes)
         cross = cross_axis(values, lane, axes)
         if cross is not None:
-            return Shape(_last(_last(axes, cross), lane), (), lane, lanes, ((cross, lanes),), cross=cross)
+            return Shape(_last(_last(axes, lane), cross), (), lane, lanes, ((cross, lanes),), cross=cross)
         period = max(-(-_period(v, lane) // lanes) for v in values)
         return Shape(_last(axes, lane), (), lane, lanes, ((lane, min(max(MAP_COPIES, period), vectors)),))
 
@@ -285,7 +290,7 @@ class _Lowering:
         if not in_place_along(along, lane):
             axes = ordered(along, task.axes)
             along = self._packed(along, axes, "panel", *panel_index(axes, product.k, lane, panel))
-        if not in_place_single(single):
+        if not in_place_single(single, product.k):
             axes = ordered(single, task.axes)
             single = self._packed(single, axes, "rows", *rows_index(axes, product.k))
         return along, single

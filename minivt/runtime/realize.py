@@ -5,6 +5,7 @@ Not for repeated runs of one function (jit.py) nor for what a device does (seam.
 from __future__ import annotations
 
 import json
+import sys
 import time
 import weakref
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from minivt.graph import Node, node, substitute, toposort, walk
 from minivt.runtime import stats
 from minivt.runtime.buffer import Buffer
 from minivt.runtime.cache import content_key, disk_cache, source_version
+from minivt.runtime.explain import debug_level, show_schedule
 from minivt.runtime.seam import Backend, Call, Runnable, backend_of, default_device
 from minivt.runtime.variables import VARIABLES, check_bound, variables_of
 from minivt.scan import ScanBody
@@ -177,6 +179,8 @@ class Plan:
     def make(nodes: list[Node], backend: Backend, device: str, may_overwrite, progress=None) -> Plan:
         started = time.perf_counter()
         schedule = make_schedule(nodes, backend.target, may_overwrite, cuts=_cuts)
+        if debug_level():
+            print(show_schedule(schedule, backend.target, with_code=debug_level() > 1), file=sys.stderr)
         executables = backend.compile(schedule.launches, progress)
         stats.record_compile(time.perf_counter() - started)
         return Plan(nodes, device, schedule, executables)

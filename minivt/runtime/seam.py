@@ -20,9 +20,6 @@ from minivt.errors import BackendError
 from minivt.schedule.schedule import Launch
 
 SEAM_VERSION = 1
-KNOWN = {"cpu": "minivt.backends.cpu.backend", "reference": "minivt.backends.reference_backend",
-         "interpret": "minivt.backends.reference_backend",
-         "cuda": "minivt.backends.cuda"}
 
 
 @dataclass
@@ -80,7 +77,8 @@ def default_device() -> str:
 @lru_cache(maxsize=None)
 def backend_of(device: str) -> Backend:
     """The backend of a device such as "cpu" or "cuda:0"; BackendError with the reason where there is none."""
+    known = import_module("minivt.backends").MODULES
     name = device.split(":")[0]
-    if name not in KNOWN:
-        raise BackendError(f"device: {device!r} is not known; choose one of {', '.join(KNOWN)}")
-    return import_module(KNOWN[name]).open_backend(device)
+    if name not in known:
+        raise BackendError(f"device: {device!r} is not known; choose one of {', '.join(known)}")
+    return import_module(known[name]).open_backend(device)

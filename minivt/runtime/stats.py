@@ -16,7 +16,7 @@ from math import prod
 from minivt import ops
 from minivt.codegen.tile import BLOCK, LOAD, LOOP, SET, TileProgram
 from minivt.graph import Node, toposort
-from minivt.symbolic import AXIS, evaluate
+from minivt.symbolic import AXIS, bounds, evaluate, linear
 
 FREE_OPS = frozenset((ops.CAST, ops.BITCAST, ops.WHERE, ops.CONST, ops.VARIABLE))
 
@@ -119,4 +119,21 @@ def _touch(statement: Node, touched: dict, known: dict[str, int]) -> None:
 
 
 def _points(index: Node, known: dict[str, int]) -> int:
-    return prod(_size(n, known) for n in toposort(index) if n.op is AXIS)
+    """How many distinct values an index takes at most: for each counter, no more than its terms tell apart.
+
+    before:  20 * (k // 32) + k % 16 + 4 for k < 576
+    after:   min(576, 18 * 16)
+    """
+    apart: dict[Node, int] = {}
+    for atom, _ in linear(index)[0]:
+        counters = [n for n in toposort(atom) if n.op is AXIS]
+        for counter in counters:
+            low, high = bounds(atom)
+            size = _size(counter, known)
+            count = min(size, high - low + 1) if len(counters) == 1 and not _has_load(atom) else size
+            apart[counter] = min(size, apart.get(counter, 1) * count)
+    return prod(apart.values())
+
+
+def _has_load(value: Node) -> bool:
+    return any(n.op is LOAD for n in toposort(value))

@@ -96,8 +96,8 @@ def test_answers_end_where_the_context_is_full(decoder, ids):
     assert len(answer) == 3                                   # two fit; the third follows the last and needs no place
 
 
-@pytest.mark.parametrize("tokens, word", [([], "0 came"), ([0] * (CONTEXT + 1), "301 came"), ([0, VOCABULARY], str(VOCABULARY)),
-                                          ([-1], "-1")])
+@pytest.mark.parametrize("tokens, word", [
+    ([], "0 came"), ([0] * (CONTEXT + 1), "301 came"), ([0, VOCABULARY], str(VOCABULARY)), ([-1], "-1")])
 def test_bad_tokens(decoder, tokens, word):
     with pytest.raises(BoundsError, match=word):
         decoder.logits(tokens)
@@ -146,7 +146,8 @@ def test_a_tensor_unaccounted_for(tmp_path, name):
 @pytest.mark.parametrize("key, value, word", [
     ("general.architecture", "qwen3", '"qwen3" is not supported'), ("general.architecture", None, "architecture"),
     ("llama.block_count", None, "block_count"), ("llama.block_count", 0, "block_count"),
-    ("llama.block_count", 3, "blk.2"), ("llama.block_count", 1, "blk.1"), ("llama.embedding_length", 32, "dimension_count"),
+    ("llama.block_count", 3, "blk.2"), ("llama.block_count", 1, "blk.1"),
+    ("llama.embedding_length", 32, "dimension_count"),
     ("llama.feed_forward_length", 64, "ffn_gate"),
     ("llama.attention.head_count", 5, "head_count"), ("llama.attention.head_count", "4", "head_count"),
     ("llama.attention.head_count_kv", 3, "head_count_kv"), ("llama.attention.head_count_kv", 4, "attn_k"),
@@ -179,7 +180,7 @@ def test_the_cache_has_room_for_padding():
 
 
 def test_cache_bytes(tiny, tmp_path, decoder):
-    caches = [cache for block in decoder.blocks for cache in (block.attention.cache.keys, block.attention.cache.values)]
+    caches = [cache for block in decoder.blocks for cache in vars(block.attention.cache).values()]
     assert decoder.config.cache_bytes(CONTEXT) == sum(4 * int(np.prod(cache.shape)) for cache in caches)
 
 

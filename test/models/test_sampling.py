@@ -43,7 +43,8 @@ def test_top_k(top_k, kept):
 
 
 @pytest.mark.parametrize("top_p, kept", [
-    (1e-9, [1]), (0.39, [1]), (0.41, [1, 3]), (0.64, [1, 3]), (0.66, [1, 3, 4]), (0.94, [1, 3, 4, 0]), (1.0, range(5))])
+    (1e-9, [1]), (0.39, [1]), (0.41, [1, 3]), (0.64, [1, 3]), (0.66, [1, 3, 4]),
+    (0.94, [1, 3, 4, 0]), (1.0, range(5))])
 def test_top_p_keeps_the_token_that_reaches_it(top_p, kept):
     expected = np.where(np.isin(np.arange(5), list(kept)), PROBABILITIES, 0)
     assert_close(frequencies(LOGITS, top_p=top_p), expected / expected.sum())

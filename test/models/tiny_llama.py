@@ -21,8 +21,8 @@ METADATA = {
     "llama.attention.head_count_kv": KV_HEADS, "llama.rope.dimension_count": HEAD_DIM,
     "llama.rope.freq_base": THETA, "llama.attention.layer_norm_rms_epsilon": EPS, "llama.context_length": CONTEXT,
     "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm", "tokenizer.ggml.tokens": TOKENS,
-    "tokenizer.ggml.token_type": [1] * 257 + [3, 3], "tokenizer.ggml.merges": ["a b"], "tokenizer.ggml.bos_token_id": 257,
-    "tokenizer.ggml.eos_token_id": END, "tokenizer.chat_template": TEMPLATE,
+    "tokenizer.ggml.token_type": [1] * 257 + [3, 3], "tokenizer.ggml.merges": ["a b"],
+    "tokenizer.ggml.bos_token_id": 257, "tokenizer.ggml.eos_token_id": END, "tokenizer.chat_template": TEMPLATE,
 }
 MATRICES = {"attn_q": (HEADS * HEAD_DIM, WIDTH), "attn_k": (KV_HEADS * HEAD_DIM, WIDTH),
             "attn_v": (KV_HEADS * HEAD_DIM, WIDTH), "attn_output": (WIDTH, HEADS * HEAD_DIM),

@@ -20,7 +20,7 @@ from minivt.symbolic import AXIS, TRUE, bounds
 
 WRAPPED = {ops.ADD: "+", ops.MUL: "*"}
 INFIX = {ops.LT: "<", ops.NE: "!=", ops.AND: "&", ops.OR: "|", ops.XOR: "^"}
-BOOLEAN = {ops.ADD: "||", ops.OR: "||", ops.MAXIMUM: "||", ops.MUL: "&&", ops.AND: "&&", ops.XOR: "!=", ops.NE: "!="}
+BOOLEAN = {ops.ADD: "|", ops.OR: "|", ops.MAXIMUM: "|", ops.MUL: "&", ops.AND: "&", ops.XOR: "^"}
 CALLS = {ops.IDIV: "floor_div", ops.MOD: "floor_mod", ops.SHL: "shift_left", ops.SHR: "shift_right",
          ops.MAXIMUM: "maximum", ops.SQRT: "sqrt", ops.EXP2: "exp2", ops.LOG2: "log2", ops.SIN: "sin",
          ops.TRUNC: "trunc"}
@@ -247,7 +247,7 @@ class Renderer:
     def operation(self, op, dtype: DType, src: list[str], kind: str = "") -> str:
         """An elementwise operation by name or sign; kind: the operands' type where the dtype does not say."""
         if dtype is dtypes.bool_ and op in BOOLEAN:
-            return f"({src[0]} {BOOLEAN[op]} {src[1]})"
+            return f"(bool)({src[0]} {BOOLEAN[op]} {src[1]})"  # both sides always run: one may be an exchange
         if (op, dtype) in self.dialect.calls:
             return f"{self.dialect.calls[op, dtype]}({', '.join(src)})"
         if op in WRAPPED or op is ops.NEG:

@@ -116,7 +116,7 @@ def render(program: t.ThreadProgram, target: Target) -> str:
     return Renderer(program, DIALECT, target).text()
 
 
-def render_cuda(program: TileProgram, target: Target) -> str:
+def code_of(program: TileProgram, target: Target) -> str:
     """CUDA C++ text of a tile program."""
     return render(distribute(program, target), target)
 
