@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import functools
 import sys
+import weakref
+from collections import Counter
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Callable
@@ -179,10 +181,32 @@ class Captured:
         self.states = [State(tensor, first, last, self.plan.home(last), self._slots(first),
                              self._slots(self.plan.home(last)))
                        for tensor, first, last in zip(states, versions, state_nodes)]
+        self.read = self._read_tensors(roots, {*inputs, *versions}, states)
         self.owner = owner
         for state in self.states:
             state.tensor.node = state.first
         return self._run(tensors)
+
+    def _read_tensors(self, roots, bound: set[Node], states) -> list[list]:
+        """[weak tensor, the BUFFER node it showed, launch arguments] for what the function read from outside."""
+        leaves = {n for n in walk(*roots) if n.op is ops.BUFFER} - bound
+        return [[weakref.ref(t), t.node, self._slots(t.node)] for t in list(runtime.LIVE.values())
+                if t.node in leaves and not any(t is s for s in states)]
+
+    def _follow(self) -> None:
+        """Read the present values of tensors that were assigned outside since the capture."""
+        for entry in self.read:
+            tensor, shown, slots = entry[0](), entry[1], entry[2]
+            if tensor is None or tensor.node is shown:
+                continue
+            if any(other is not entry and other[1] is shown for other in self.read):
+                raise CaptureError(f"{self.name}: a tensor that shared its memory with another at the capture was assigned "
+                                   "since; which of them was read is not known: capture the function again")
+            if (tensor.node.shape, tensor.dtype) != (shown.shape, shown.dtype):
+                raise CaptureError(f"{self.name}: a tensor read at the capture as {shown.dtype}{list(shown.shape)} is "
+                                   f"{tensor.dtype}{list(tensor.node.shape)} now; capture the function again")
+            entry[1] = tensor.realize().node
+            self._rebind(slots, entry[1].arg.memory)
 
     def _slots(self, argument: Node) -> list[tuple[int, int]]:
         """Where a storage node is an argument: (launch, slot) pairs."""
@@ -208,7 +232,9 @@ class Captured:
         check_bound(self.variables)
         for t, slots in zip(tensors, self.inputs):
             self._rebind(slots, t.realize().node.arg.memory)
-        results: dict[Node, Node] = {s.last: self._next_version(s) for s in self.states}
+        self._follow()
+        held = _held_versions() if self.states else set()
+        results: dict[Node, Node] = {s.last: self._next_version(s, held) for s in self.states}
         for n, slots in self.outputs:
             if n not in results and n.op is not ops.BUFFER:
                 results[n] = self._fresh(n, slots)
@@ -229,23 +255,26 @@ class Captured:
         for call, slot in slots:
             self.runnable.rebind(call, slot, memory)
 
-    def _next_version(self, state: State) -> Node:
+    def _next_version(self, state: State, held: set[Node]) -> Node:
         """Bind the state's present version, wherever it lies now, and say where the next one will lie.
 
         A version that another tensor still holds, or memory that was lent to us, is copied before it is overwritten.
         """
         current, = runtime.realize([state.tensor.node])
         in_place = state.home is state.first
-        if in_place and (current.arg.owner is not None or self._held_elsewhere(state, current)):
+        if in_place and (current.arg.owner is not None or current in held):
             current, = runtime.realize([node(ops.CONTIGUOUS, (current,), object())])
         state.tensor.node = current
         self._rebind(state.reads, current.arg.memory)
         return current if in_place else self._fresh(state.last, state.writes)
 
-    def _held_elsewhere(self, state: State, version: Node) -> bool:
-        """Whether another tensor still shows, or is lazily built over, the state's present version."""
-        return any(t.node is version or t.node.op is not ops.BUFFER and version in walk(t.node)
-                   for t in list(runtime.LIVE.values()) if t is not state.tensor)
+
+def _held_versions() -> set[Node]:
+    """The BUFFER nodes that more than one living tensor shows, or that an uncomputed one is built over."""
+    living = [t.node for t in list(runtime.LIVE.values())]
+    shown = Counter(n for n in living if n.op is ops.BUFFER)
+    held = {n for n, count in shown.items() if count > 1}
+    return held | {n for n in walk(*(n for n in living if n.op is not ops.BUFFER)) if n.op is ops.BUFFER}
 
 
 def _first_version(version: Node) -> Node:
