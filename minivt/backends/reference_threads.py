@@ -310,7 +310,8 @@ class _Worker:
 
     def aligned(self, index: np.ndarray, width: int) -> None:
         if np.any(index % width):
-            raise KernelError(f"{self.program.name}: a vector of {width} elements starts at {index[index % width > 0][0]}")
+            raise KernelError(f"{self.program.name}: a vector of {width} elements starts at "
+                              f"{index[index % width > 0][0]}; it must start at a multiple")
 
     def inside(self, param, index: np.ndarray) -> None:
         size = self.block.flat[param.slot].size

@@ -203,7 +203,7 @@ class Lowering:
         return block(*start, *steps)
 
     def accumulate(self, s: Node, sums: t.Array, op, identity: Node) -> Node:
-        """This thread's share of a reduction: the reduced counters outside, so that loaded elements serve all points."""
+        """This thread's share of a reduction; reduced counters outside, so that loaded elements serve all points."""
         tile, axes = s.arg.tile, s.arg.reduce_axes
         value = self.value(s.src[0], tile.axes + axes)
         inside = self.guard(axes)
@@ -386,12 +386,14 @@ def vector_width(index: Node, valid: Node, lane: Node | None, dtype: DType) -> i
     A bound `start + lane < limit` holds for all lanes or none when start and limit are multiples of the width.
     """
     width = 1 if lane is None else min(lane.arg[1], VECTOR_BYTES // dtype.itemsize)
-    while width > 1 and not (lane.arg[1] % width == 0 and width & width - 1 == 0 and _together(index, valid, lane, width)):
+    while width > 1 and not _together(index, valid, lane, width):
         width -= 1
     return width
 
 
 def _together(index: Node, valid: Node, lane: Node, width: int) -> bool:
+    if lane.arg[1] % width or width & width - 1:
+        return False
     terms, constant = linear(index)
     if dict(terms).get(lane) != 1 or not _multiples(terms, constant, lane, width):
         return False

@@ -219,7 +219,7 @@ def span_bytes(columns: int, itemsize: int) -> int | None:
 
 
 def bank_conflicts(addresses: list[int], width: int = 4) -> int:
-    """How many passes shared memory needs for a warp's accesses of `width` bytes at these byte addresses; 1 is best."""
+    """Passes that shared memory needs for a warp's accesses of `width` bytes at these addresses; 1 is best."""
     lanes = max(1, BANKS * BANK_BYTES // width)  # wide accesses are served a part of the warp at a time
     worst = 1
     for start in range(0, len(addresses), lanes):

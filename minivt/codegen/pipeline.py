@@ -91,7 +91,8 @@ def _neighbours(body: Node, products: dict[Node, Product]) -> list[tuple[Node, .
 
 
 def _staged(statements: tuple[Node, ...], products: dict[Node, Product]) -> tuple[Operand, ...]:
-    return tuple(dict.fromkeys(o for s in statements for o in (products[s].a, products[s].b) if isinstance(o, Operand)))
+    both = (o for s in statements for o in (products[s].a, products[s].b))
+    return tuple(dict.fromkeys(o for o in both if isinstance(o, Operand)))
 
 
 def _key(operands: tuple[Operand, ...], residents: dict) -> tuple:

@@ -75,7 +75,7 @@ def _aligned(nbytes: int) -> int:
 
 @dataclass(frozen=True)
 class Multiply:
-    """One matrix instruction: accumulator registers from `first`; a is in registers (an Array, from `a_first`) or shared.
+    """One matrix instruction on accumulator registers from `first`; a is shared or an Array, registers from `a_first`.
 
     Node sources: whether the old accumulator counts, the address of a (0 for registers), the address of b.
     """
@@ -110,7 +110,7 @@ class ThreadProgram:
 
     @property
     def dynamic_shared_bytes(self) -> int:
-        """Slots and barriers of the rings, with room to align them; arrays in shared memory have space of their own."""
+        """Slots and barriers of the rings, with room to align them; shared arrays have space of their own."""
         if not self.rings:
             return 0
         slots = sum(ring.stages * ring.slot_bytes for ring in self.rings)
@@ -126,18 +126,19 @@ ELEMENT = _row("ELEMENT", "thread", ("index",), "the Array", "an element of an a
 VECTOR = _row("VECTOR", "thread", ("index", "valid"), "(Param, width)", "`width` elements from an aligned index")
 LANE = _row("LANE", "thread", ("vector",), "the position", "one element of a vector")
 PACK = _row("PACK", "thread", ("low", "high"), "", "two 16-bit elements as one word")
-SHUFFLE = _row("SHUFFLE", "thread", ("value",), "an integer", "the value of the lane whose number differs by XOR with arg")
+SHUFFLE = _row("SHUFFLE", "thread", ("value",), "an integer", "the value of the lane of this one's number XOR arg")
 ADDRESS = _row("ADDRESS", "thread", (), "(Ring, position)", "where a tile starts in the ring's current slot")
 
 # statements
 WRITE = _row("WRITE", "thread statement", ("index", "value"), "the Array", "array[index] = value")
-PUT = _row("PUT", "thread statement", ("index", "valid", "values"), "the Param", "where valid: param[index...] = values")
+PUT = _row("PUT", "thread statement", ("index", "valid", "values"), "the Param",
+           "where valid: param[index], param[index + 1], ... = values")
 UNROLL = _row("UNROLL", "thread statement", ("body",), "the counters, outermost first", "body for all counter values")
 WHEN = _row("WHEN", "thread statement", ("condition", "body"), "", "body where the condition holds")
 BARRIER = _row("BARRIER", "thread statement", (), "", "all computing threads of the block meet")
 ROLES = _row("ROLES", "thread statement", ("producer", "consumer"), "", "each role runs its own body")
-ACQUIRE = _row("ACQUIRE", "thread statement", (), "the Ring", "wait until the current slot is free; announce a filling")
-FILL = _row("FILL", "thread statement", ("coordinates",), "(Ring, position, Box)", "bulk copies of one tile to the slot")
+ACQUIRE = _row("ACQUIRE", "thread statement", (), "the Ring", "wait until the slot is free, then announce a filling")
+FILL = _row("FILL", "thread statement", ("coordinates",), "(Ring, position, Box)", "bulk copies of a tile to the slot")
 AWAIT = _row("AWAIT", "thread statement", (), "the Ring", "wait until the current slot is full")
 RELEASE = _row("RELEASE", "thread statement", (), "(Ring, back)", "the slot `back` steps ago is free again")
 ADVANCE = _row("ADVANCE", "thread statement", (), "the Ring", "the next slot becomes current")

@@ -68,7 +68,7 @@ class Set:
 LOAD = Op("LOAD", "kernel", ("index", "valid"), arg="the Param",
           meaning="the element at a flat index of an argument; 0, and memory is not touched, where not valid", dtype=None)
 READ = Op("READ", "kernel", (), arg="the Tile", meaning="the tile's value at the current counters of its axes", dtype=None)
-REDUCE = Op("REDUCE", "kernel", ("value",), arg="(ops.SUM or ops.MAX, axes)",
+REDUCE = Op("REDUCE", "kernel", ("value",), arg="(ops.SUM or ops.MAX, axes, origin in the graph)",
             meaning="the reduction of value over some counters; before tiling only", dtype=None)
 SET = Op("SET", "statement", ("value",), arg="a Set", meaning="for all counters of the tile: tile (op)= value", dtype=None)
 STORE = Op("STORE", "statement", ("index", "valid", "value"), arg="(Param, tile axes)",

@@ -80,8 +80,9 @@ class Lowering:
     stack of its own, so depth does not matter.
     """
 
-    def __init__(self, params: dict[Node, Param]):
+    def __init__(self, params: dict[Node, Param], root: Node):
         self.params = params
+        self.origins = {n: i for i, n in enumerate(n for n in toposort(root) if n.op in ops.REDUCE)}
         self.done: dict[tuple, Node] = {}
         self.reduce_axes = 0
 
@@ -141,7 +142,7 @@ class Lowering:
                 full.append(counters[-1])
         value = yield source, tuple(full), valid
         wide = dtypes.float32 if current.dtype in HALF else current.dtype
-        value = reduce(simplify(ops.CAST, [value], wide), current.op, tuple(counters))
+        value = reduce(simplify(ops.CAST, [value], wide), current.op, tuple(counters), self.origins[current])
         return simplify(ops.CAST, [value], current.dtype)
 
     def _gather(self, current: Node, index: Index, valid: Node):

@@ -40,9 +40,13 @@ class Kernel:
         return self.sinks[0].axes
 
 
-def reduce(value: Node, op: ops.Op, axes: tuple[Node, ...]) -> Node:
-    """The reduction of value over counters of its own; over none it is the value."""
-    return node(REDUCE, (value,), (op, tuple(axes)), value.dtype) if axes else value
+def reduce(value: Node, op: ops.Op, axes: tuple[Node, ...], origin: int) -> Node:
+    """The reduction of value over counters of its own; over none it is the value.
+
+    origin: which reduction of the graph it computes, counted in graph order; several expressions of one origin are
+    work done more than once.
+    """
+    return node(REDUCE, (value,), (op, tuple(axes), origin), value.dtype) if axes else value
 
 
 @lru_cache(maxsize=1 << 16)

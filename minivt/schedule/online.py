@@ -145,16 +145,16 @@ def share_axes(roots: tuple[Node, ...]) -> list[Node]:
     def rename(current: Node, src: tuple) -> Node:
         if current.op is not REDUCE:
             return build(current, src)
-        op, axes = current.arg
+        op, axes, origin = current.arg
         sizes = tuple(axis_size(a) for a in axes)
         for key in range(8):
             shared = canonical.setdefault((sizes, key), axes)
             if shared == axes:
-                return reduce(src[0], op, axes)
+                return reduce(src[0], op, axes, origin)
             if not _captures(src[0], axes, shared):
                 value, = substitute([src[0]], dict(zip(axes, shared)), build)
-                return reduce(value, op, shared)
-        return reduce(src[0], op, axes)
+                return reduce(value, op, shared, origin)
+        return reduce(src[0], op, axes, origin)
 
     done: dict[Node, Node] = {}
     for current in toposort(*roots):

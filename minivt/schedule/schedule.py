@@ -15,7 +15,7 @@ from minivt.codegen.target import Target
 from minivt.codegen.tile import Param, TileProgram
 from minivt.dtypes import DType
 from minivt.graph import Node, node, rebuild, substitute, toposort, users
-from minivt.schedule.cost import verdict
+from minivt.schedule.cost import Verdict, verdict
 from minivt.schedule.indexing import Lowering, flatten
 from minivt.schedule.kernel import Kernel, Sink, merge_axes, split_axes
 from minivt.schedule.partition import ALWAYS_CUT, Partition, climb, partition
@@ -87,7 +87,7 @@ def lower_kernel(root: Node) -> Kernel:
     """The kernel that computes a canonical root and writes it to the slot after its placeholders."""
     order = toposort(root)
     params = {n: Param(n.arg.slot, n.dtype, capacity(n.shape)) for n in order if n.op is ops.BUFFER}
-    lowering = Lowering(params)
+    lowering = Lowering(params, root)
     inputs = tuple(sorted(params.values(), key=lambda p: p.slot))
     value, shape = root, root.shape
     if root.op is ops.ASSIGN:
@@ -113,8 +113,8 @@ def lower_kernel(root: Node) -> Kernel:
 
 
 @lru_cache(maxsize=4096)
-def _verdict(root: Node, target: Target) -> str | None:
-    return verdict(lower_kernel(root), sum(n.op in ops.REDUCE for n in toposort(root)), target)
+def _verdict(root: Node, target: Target) -> Verdict | None:
+    return verdict(lower_kernel(root), target)
 
 
 @lru_cache(maxsize=4096)
@@ -141,29 +141,32 @@ def _wanted_cuts(target: Target):
                 continue
             judged[root] = {n for n in part.cone(root) if n is root or n not in part.root_set}
             source, _ = canonical(root, part)
-            reason = _verdict(source, target)
-            if reason is not None:
-                cuts |= _cuts(root, part, readers, reason)
+            found = _verdict(source, target)
+            if found is not None:
+                cuts |= _cuts(root, part, readers, found)
         return cuts
     return wanted
 
 
-def _cuts(root: Node, part: Partition, readers, reason: str) -> set[Node]:
-    """Which nodes of a kernel to store: the products below its last reduction when those would repeat, else whatever
-    the last reduction reads that needs a reduction itself."""
-    inside = {n for n in part.cone(root) if n is root or n not in part.root_set and n.op is not ops.BUFFER}
-    reduced = [n for n in inside if n.op in ops.REDUCE]
+def _cuts(root: Node, part: Partition, readers, found: Verdict) -> set[Node]:
+    """Which nodes of a kernel to store: the reductions that the verdict names, else the products nearest below its
+    last reduction, else whatever the last reduction reads that needs a reduction itself."""
+    cone = [n for n in part.cone(root) if n is root or n not in part.root_set and n.op is not ops.BUFFER]
+    inside = set(cone)
+    reduced = [n for n in cone if n.op in ops.REDUCE]
     below = {n: _reductions_below(n, inside) for n in reduced}
     last = [n for n in reduced if not any(n in below[m] for m in reduced)]
-    if reason == "recompute":
+    local = {n: [r for r in readers[n] if r in inside] for n in cone}
+    if found.repeated:
+        cuts = {climb(reduced[origin], local, part.root_set) for origin in found.repeated}
+    elif found.nested:
         nearest = set().union(*(below[n] for n in last)) if last else set()
-        local = {n: [r for r in readers[n] if r in inside] for n in inside}
         products = {n for n in nearest if n.op is ops.SUM and _without_movement(n.src[0]).op is ops.MUL} or nearest
-        found = {climb(n, local, part.root_set) for n in products}
+        cuts = {climb(n, local, part.root_set) for n in products}
     else:
-        found = set().union(*(_operands_with_reductions(n, inside) for n in last)) if last else set()
-    found = {n for n in found if n is not root and n.op not in ops.MOVEMENT}
-    return found or {n for n in reduced if n is not root and not below[n]}
+        cuts = set().union(*(_operands_with_reductions(n, inside) for n in last)) if last else set()
+    cuts = {n for n in cuts if n is not root and n.op not in ops.MOVEMENT}
+    return cuts or {n for n in reduced if n is not root and not below[n]}
 
 
 def _reductions_below(current: Node, inside: set[Node]) -> set[Node]:

@@ -53,7 +53,7 @@ def largest(counter: Node) -> int:
 
 def contraction_roles(reduction: Node) -> Roles | None:
     """m, n and k of a reduction that is a matrix product; None where a factor has no counter of its own."""
-    op, axes = reduction.arg
+    op, axes, _ = reduction.arg
     value = reduction.src[0]
     if op is not ops.SUM or value.op is not ops.MUL or not value.dtype.is_float:
         return None

@@ -260,7 +260,7 @@ class _Builder:
 
     def _nested(self, inner: Node, holds: dict[Node, Node]) -> list[Node]:
         """A reduction inside the body of a pass: all of it at each step."""
-        op, axes = inner.arg
+        op, axes, _ = inner.arg
         outers = [o for o in (self._split(a, "loop") for a in axes) if o is not None]
         tile = self._tile(inner, "s")
         counters = tuple(self.tile_axis[a] for a in axes if a in self.tile_axis)

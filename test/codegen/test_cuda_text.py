@@ -78,8 +78,9 @@ def test_names_that_the_language_has_are_changed():
     tile = Tile("float", (axis("x", 64, "tile"),), dtypes.float32)
     out = Param(0, dtypes.float32, 64, True)
     n = variable("int", 1, 64)
+    x, = tile.axes
     program = TileProgram("names", (out,), (), block(
-        set_tile(tile, const(1, dtypes.float32)), store(out, tile.axes, tile.axes[0], read(tile), lt(tile.axes[0], n))))
+        set_tile(tile, const(1, dtypes.float32)), store(out, (x,), x, read(tile), lt(x, n))))
     text = code_of(program, SM_90A)
     assert "n_float[" in text and "int n_int)" in text
     compiled(text)

@@ -1,4 +1,4 @@
-"""Routes of operands: which loads a copy engine can do, with which boxes, and which contractions take an instruction."""
+"""Routes of operands: which loads a copy engine can do, with which boxes; which contractions take an instruction."""
 import pytest
 
 import tile_examples as ex

@@ -136,8 +136,9 @@ def gemv(rows, columns, row_tile=8, column_tile=1024, dtype=BF16, name="gemv"):
     row, column = add(mul(rb, row_tile), r), add(mul(cb, column_tile), c)
     acc = Tile("acc", (r,), F32)
     wide = (lambda v: v) if dtype is F32 else (lambda v: cast(v, F32))
-    product = op(ops.MUL, wide(load(w, add(mul(row, columns), column), both(below(row, rows), below(column, columns)))),
-                 wide(load(x, column, below(column, columns))))
+    inside = below(column, columns)
+    product = op(ops.MUL, wide(load(w, add(mul(row, columns), column), both(below(row, rows), inside))),
+                 wide(load(x, column, inside)))
     return TileProgram(name, (w, x, y), (rb,), block(
         set_tile(acc, f32(0)),
         loop(cb, 0, axis_size(cb), set_tile(acc, product, ops.SUM, (c,), True)),

@@ -61,6 +61,8 @@ class Renderer:
     def __init__(self, program: t.ThreadProgram, dialect: Dialect, target):
         self.program, self.dialect, self.target = program, dialect, target
         self.names: dict = {}
+        self.wides: dict[Node, bool] = {}
+        self.addresses: set[Node] = set()  # of shared memory, which 32 bits hold
         self.count = 0
         for item in (*program.arrays, *program.variables):
             self.names[item] = self.free(item.name if isinstance(item, t.Array) else item.arg[0])
@@ -96,11 +98,15 @@ class Renderer:
 
     def wide(self, value: Node) -> bool:
         """Whether an int64 value needs 64 bits; most indices are proven to fit 32."""
-        if any(n.op is t.ADDRESS for n in walk(value)):
-            return False
-        low, high = bounds(value)
-        return low < -(1 << 31) or high >= 1 << 31 or any(
-            s.dtype is dtypes.index and self.wide(s) for s in value.src if value.op in (ops.IDIV, ops.MOD, ops.WHERE))
+        for n in toposort(value, enter=lambda n: n not in self.wides):
+            if n not in self.wides:
+                low, high = bounds(n)
+                inside = -(1 << 31) <= low and high < 1 << 31 and not any(
+                    self.wides[s] for s in n.src if n.op in (ops.IDIV, ops.MOD, ops.WHERE))
+                short = n.op is t.ADDRESS or n.op in WRAPPED and any(s in self.addresses for s in n.src)
+                self.addresses.update([n] if short else [])
+                self.wides[n] = n.dtype is dtypes.index and not (inside or short)
+        return self.wides[value]
 
     # --- statements --------------------------------------------------------------------------------------------------
 
@@ -139,7 +145,8 @@ class Renderer:
     def loop(self, s: Node, scope: Scope) -> None:
         name, start, stop = self.counter(s.arg), self.value(s.src[1], scope), self.value(s.src[2], scope)
         kind = "long long" if self.wide(s.src[2]) else "int"
-        scope.lines += [f"for ({kind} {name} = {start}; {name} < {stop}; {name}++) {{", *self.body(s.src[0], scope), "}"]
+        head = f"for ({kind} {name} = {start}; {name} < {stop}; {name}++) {{"
+        scope.lines += [head, *self.body(s.src[0], scope), "}"]
 
     def unrolled(self, s: Node, scope: Scope) -> None:
         lines = self.body(s.src[0], scope)

@@ -96,12 +96,12 @@ template <class T> __device__ T maximum(T x, T y) { return x != x || x > y ? x :
                  "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
                  "@!done bra again;\n}" :: "r"(barrier), "r"(phase) : "memory");
 }""",
-    "matrix_descriptor": """__device__ unsigned long long matrix_descriptor(unsigned address, unsigned leading, unsigned stride,
-                                                unsigned long long swizzle) {
+    "matrix_descriptor": """__device__ unsigned long long matrix_descriptor(unsigned address, unsigned leading,
+                                                unsigned stride, unsigned long long swizzle) {
     return (unsigned long long)((address & 0x3ffff) >> 4) | (unsigned long long)(leading >> 4) << 16 |
            (unsigned long long)(stride >> 4) << 32 | swizzle << 62;
 }""",
-    "hold": """template <class T, int N> __device__ void hold(T (&registers)[N]) {  // the compiler may not move or copy them
+    "hold": """template <class T, int N> __device__ void hold(T (&registers)[N]) {  // the compiler may not move them
     #pragma unroll
     for (int i = 0; i < N; i++) {
         if constexpr (sizeof(T) == 4 && T(0.5f) != T(0)) asm volatile("" : "+f"(registers[i]) :: "memory");
@@ -128,10 +128,10 @@ def kernel(r: Renderer, body: Node) -> str:
     scope = Scope({})
     scope.lines += [f"const int {t.BLOCK_NUMBER} = blockIdx.x, {t.THREAD_NUMBER} = threadIdx.x;"]
     scope.lines += [f"const {r.type(x)} {r.counter(x)} = {r.value(e, scope)};" for x, e in program.grid]
-    scope.lines += [f"__shared__ {TYPES[a.dtype]} {r.names[a]}[{a.size}];" for a in program.arrays if a.space == "shared"]
+    scope.lines += [f"__shared__ {line}" for line in arrays(r, "shared")]
     scope.lines += ring_setup(program)
     if body.op is not t.ROLES:
-        scope.lines += registers(r)
+        scope.lines += arrays(r, "register")
     r.emit(r.flat(body), scope)
     lines = "\n".join("    " + line for line in scope.lines)
     multiplies = {multiply_name(n.arg): multiply_function(n.arg) for n in walk(body) if n.op is t.MULTIPLY}
@@ -149,8 +149,8 @@ def parameters(r: Renderer) -> list[str]:
     return maps + arrays + [f"{r.type(v)} {r.names[v]}" for v in program.variables]
 
 
-def registers(r: Renderer) -> list[str]:
-    return [f"{TYPES[a.dtype]} {r.names[a]}[{a.size}];" for a in r.program.arrays if a.space == "register"]
+def arrays(r: Renderer, space: str) -> list[str]:
+    return [f"{TYPES[a.dtype]} {r.names[a]}[{a.size}];" for a in r.program.arrays if a.space == space]
 
 
 def ring_setup(program: t.ThreadProgram) -> list[str]:
@@ -180,7 +180,8 @@ def copies(program: t.ThreadProgram) -> list[str]:
         names = ", ".join(f"int c{i}" for i in range(rank))
         places = ", ".join(f"%{3 + i}" for i in range(rank))
         inputs = ", ".join(f'"r"(c{i})' for i in range(rank))
-        out.append(f"""__device__ void bulk_copy_{rank}d(unsigned to, const TensorMap* map, unsigned barrier, {names}) {{
+        out.append(f"""__device__ void bulk_copy_{rank}d(unsigned to, const TensorMap* map, unsigned barrier,
+                             {names}) {{
     asm volatile("cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes "
                  "[%0], [%1, {{{places}}}], [%2];"
                  :: "r"(to), "l"(map), "r"(barrier), {inputs} : "memory");
@@ -202,7 +203,7 @@ def roles(r: Renderer, s: Node, scope: Scope) -> list[str]:
              f"    {first}", *("        " + line for line in state)]
     lines += ["    " + line for line in r.body(producer, scope)] + ["    }", "} else {"]
     lines += [f'    asm volatile("setmaxnreg.inc.sync.aligned.u32 {most};");', *("    " + line for line in state),
-              *("    " + line for line in registers(r)), *r.body(consumer, scope), "}"]
+              *("    " + line for line in arrays(r, "register")), *r.body(consumer, scope), "}"]
     return lines
 
 
@@ -303,7 +304,8 @@ def multiply_function(how: t.Multiply) -> str:
     parameter = "unsigned (&a)[4]" if in_registers else "unsigned long long a"
     transposed = [int(side == "rows") for side in ((how.b_contracted,) if in_registers
                                                    else (how.a_contracted, how.b_contracted))]
-    return f"""__device__ void {multiply_name(how)}(float (&sums)[{count}], {parameter}, unsigned long long b, int keep) {{
+    name = multiply_name(how)
+    return f"""__device__ void {name}(float (&sums)[{count}], {parameter}, unsigned long long b, int keep) {{
     asm volatile("{{\\n.reg .pred keep;\\nsetp.ne.b32 keep, %{count + words + 1}, 0;\\n"
                  "wgmma.mma_async.sync.aligned.m{i.m}n{i.n}k{i.k}.f32.{kind}.{kind} "
                  "{{{sums}}}, "
@@ -355,6 +357,7 @@ DIALECT = Dialect(
                 t.MULTIPLY: multiply},
     helpers=HELPERS,
     kernel=kernel,
-    reserved=frozenset("""auto block bool break case char class const continue default delete do double else enum extern
-        false float for goto hold if inline int long maps new operator register return shared short signed sizeof slots
-        static struct switch template thread this true typedef union unsigned void volatile while""".split()))
+    reserved=frozenset("""auto block bool break case char class const continue default delete do double else enum
+        extern false float for goto hold if inline int long maps new operator register return shared short signed
+        sizeof slots static struct switch template thread this true typedef union unsigned void volatile
+        while""".split()))
