@@ -53,11 +53,8 @@ def system_available() -> int | None:
 
 def cgroup_available(limit: Path, use: Path, statistics: Path) -> int | None:
     try:
-        allowed = limit.read_text().strip()
-        if allowed == "max":
-            return None
         fields = dict(line.split() for line in statistics.read_text().splitlines())
         reclaimable = int(fields.get("inactive_file", 0))
-        return max(0, int(allowed) - int(use.read_text()) + reclaimable)
-    except (OSError, ValueError):
+        return max(0, int(limit.read_text()) - int(use.read_text()) + reclaimable)
+    except (OSError, ValueError):                                  # no such group, or its limit is "max"
         return None

@@ -58,8 +58,8 @@ class Sampler:
 
     def draw(self, ids: np.ndarray, weights: np.ndarray) -> int:
         cumulative = np.cumsum(weights)
-        place = np.searchsorted(cumulative, self.rng.random() * cumulative[-1], side="right")
-        return int(ids[min(place, np.count_nonzero(weights) - 1)])       # the product may round up to the total
+        # random() is at most 1 - 2**-53, so the product stays below the total and a weight of 0 is never met
+        return int(ids[np.searchsorted(cumulative, self.rng.random() * cumulative[-1], side="right")])
 
 
 def largest_first(logits: np.ndarray, count: int) -> np.ndarray:

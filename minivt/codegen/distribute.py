@@ -17,6 +17,7 @@ from minivt import dtypes, ops
 from minivt.codegen import thread as t
 from minivt.codegen.layout import Spread
 from minivt.codegen.order import block_order
+from minivt.codegen.overlap import Overlap, overlap
 from minivt.codegen.pipeline import Feed, feeds, produce
 from minivt.codegen.spreads import block_threads, deal, matrix_spreads, unused_digits, uses
 from minivt.codegen.stage import Operand, Product, products, statements
@@ -29,6 +30,7 @@ from minivt.symbolic import TRUE, Size, add, as_index, both, build, conjuncts, i
 UNROLLED_STEPS = 64   # a reduction of more steps than this stays a loop in the code
 UNROLLED_READS = 256  # the same when it reads register arrays, which a loop would move to slower memory
 VECTOR_BYTES = 16  # of the widest access of one thread
+OVERLAP_REGISTERS = 192  # of a thread, for products in flight; about 40 remain for everything else
 COPY_GROUP = 128   # threads of the producer role: registers are handed out by warpgroup
 
 
@@ -63,6 +65,7 @@ class Lowering:
     threads: int
     arrays: list[t.Array] = field(default_factory=list)
     tiles: dict[Tile, t.Array] = field(default_factory=dict)
+    operands: dict[Node, tuple[t.Array, Node]] = field(default_factory=dict)
 
     # --- coordinates -------------------------------------------------------------------------------------------------
 
@@ -263,64 +266,92 @@ class Lowering:
     # --- matrix products ---------------------------------------------------------------------------------------------
 
     def loop(self, s: Node) -> Node:
-        """A loop; when it only multiplies, one group of instructions stays unfinished while the next is issued."""
+        """A loop; products of one iteration may still run while the next one starts."""
         inner = s.src[0].src if s.src[0].op is BLOCK else (s.src[0],)
-        group = self.feed.group.get(inner[0]) if inner and inner[0] in self.products else None
-        pure = group is not None and group.streamed and all(
-            self.feed.group.get(x) is group and x.arg.accumulate and isinstance(self.products[x].a, Operand)
-            for x in inner)
-        if not pure:
-            return loop(s.arg, s.src[1], s.src[2], self.body(s.src[0]))
-        sums = tuple(self.array(x.arg.tile) for x in inner)
-        previous = t.statement(t.RELEASE, (group.ring, 1))
-        body = block(self.issue(list(inner)), t.statement(t.SETTLE, (1, sums)),
-                     t.when(lt(s.src[1], s.arg), previous), t.statement(t.ADVANCE, group.ring))
+        if inner and inner[0] in self.products:
+            parts = overlap(inner, self.products, self.feed)
+            if parts and self.fits(parts):
+                return self.overlapped(s, parts)
+            if self.only_multiplies(inner):
+                return self.accumulating(s, list(inner))
+        return loop(s.arg, s.src[1], s.src[2], self.body(s.src[0]))
+
+    def only_multiplies(self, inner: tuple[Node, ...]) -> bool:
+        group = self.feed.group[inner[0]]
+        return group.statements == inner and group.streamed and all(
+            s.arg.accumulate and isinstance(self.products[s].a, Operand) for s in inner)
+
+    def accumulating(self, s: Node, group: list[Node]) -> Node:
+        """One group of instructions stays unfinished while the next is issued, so its slot is released a step later."""
+        sums = tuple(self.array(x.arg.tile) for x in group)
+        ring = self.feed.group[group[0]].ring
+        previous = t.statement(t.RELEASE, (ring, 1))
+        body = block(self.issue(group), t.statement(t.SETTLE, (1, sums)), t.when(lt(s.src[1], s.arg), previous),
+                     t.statement(t.ADVANCE, ring))
         return block(loop(s.arg, s.src[1], s.src[2], body), t.statement(t.SETTLE, (0, sums)),
                      t.when(lt(s.src[1], s.src[2]), previous))
+
+    def overlapped(self, s: Node, parts: Overlap) -> Node:
+        """The loop of overlap.py: its first and last iterations are half outside."""
+        score, total = self.array(parts.first.arg.tile), self.array(parts.last.arg.tile)
+        first, last = self.issue([parts.first]), self.issue([parts.last])
+        free, bound = (block(*(self.statement(x) for x in part)) for part in (parts.free, parts.bound))
+        after = block(bound, self.operand(parts.last)[1])
+        finish_first, finish_last = self.finish([parts.first]), self.finish([parts.last])
+        steady = block(first, last, t.statement(t.SETTLE, (1, (score,))), finish_first, free,
+                       t.statement(t.SETTLE, (0, (total,))), finish_last, after)
+        start = block(first, t.statement(t.SETTLE, (0, (score,))), finish_first, free, after)
+        start, = substitute([start], {s.arg: s.src[1]}, build)
+        end = block(last, t.statement(t.SETTLE, (0, (total,))), finish_last)
+        return t.when(lt(s.src[1], s.src[2]), block(start, loop(s.arg, add(s.src[1], 1), s.src[2], steady), end))
+
+    def fits(self, parts: Overlap) -> bool:
+        """Whether both sums, the operand and what is computed meanwhile fit the registers."""
+        return sum(self.array(x.arg.tile).size for x in (parts.first, parts.last)) + \
+            self.operand(parts.last)[0].size <= OVERLAP_REGISTERS
 
     def multiply(self, group: list[Node]) -> Node:
         """A group of products, finished before the next statement."""
         sums = tuple(self.array(s.arg.tile) for s in group)
-        out = [self.issue(group), t.statement(t.SETTLE, (0, sums))]
+        operands = [self.operand(s)[1] for s in group if not isinstance(self.products[s].a, Operand)]
+        return block(*operands, self.issue(group), t.statement(t.SETTLE, (0, sums)), self.finish(group))
+
+    def finish(self, group: list[Node]) -> Node:
         members = self.feed.group[group[0]]
-        if members.streamed:
-            out += [t.statement(t.RELEASE, (members.ring, 0)), t.statement(t.ADVANCE, members.ring)]
-        return block(*out)
+        if not members.streamed:
+            return block()
+        return block(t.statement(t.RELEASE, (members.ring, 0)), t.statement(t.ADVANCE, members.ring))
 
     def issue(self, group: list[Node]) -> Node:
-        members, before, steps, held = self.feed.group[group[0]], [], [], []
-        for s in group:
-            product = self.products[s]
-            operand = None
-            if not isinstance(product.a, Operand):
-                operand = self.operand(product)
-                before.append(operand[1])
-                held.append(operand[0])
-            steps += self.instructions(s, product, operand[0] if operand else None)
-        sums = tuple(self.array(s.arg.tile) for s in group)
+        """Wait for staged operands and start the instructions."""
+        members = self.feed.group[group[0]]
         awaited = [t.statement(t.AWAIT, members.ring)] if members.streamed else []
-        return block(*before, *awaited, t.statement(t.OPEN, sums + tuple(held)), *steps,
-                     t.statement(t.COMMIT, sums))
+        held = [self.operand(s)[0] for s in group if not isinstance(self.products[s].a, Operand)]
+        sums = tuple(self.array(s.arg.tile) for s in group)
+        return block(*awaited, t.statement(t.OPEN, sums + tuple(held)),
+                     *(call for s in group for call in self.instructions(s)), t.statement(t.COMMIT, sums))
 
-    def operand(self, product: Product) -> tuple[t.Array, Node]:
-        """The first operand computed into registers, two 16-bit elements a word."""
-        axes = (product.m, product.k)
-        counters = [c for c, _, _ in self.counters(axes)]
-        words = self.declare(f"{product.statement.arg.tile.name}_operand", dtypes.uint32,
-                             t.register_count(tuple(counters)) // 2)
-        value, index = self.value(product.a, axes), self.place(axes)
-        lane = counters[0]
-        low, high = (v for _, v in lanes(lane, index, value))
-        word = node(t.PACK, (low, high), None, dtypes.uint32)
-        write = t.write(words, idiv(at(index, lane, 0), 2), word)
-        return words, t.unroll(tuple(reversed(counters[1:])), write)
+    def operand(self, s: Node) -> tuple[t.Array, Node]:
+        """The array for a computed first operand, two 16-bit elements a word, and the statement that fills it."""
+        if s not in self.operands:
+            product = self.products[s]
+            axes = (product.m, product.k)
+            counters = [c for c, _, _ in self.counters(axes)]
+            words = self.declare(f"{s.arg.tile.name}_operand", dtypes.uint32, t.register_count(tuple(counters)) // 2)
+            value, index, lane = self.value(product.a, axes), self.place(axes), counters[0]
+            word = node(t.PACK, tuple(v for _, v in lanes(lane, index, value)), None, dtypes.uint32)
+            write = t.write(words, idiv(at(index, lane, 0), 2), word)
+            self.operands[s] = words, t.unroll(tuple(reversed(counters[1:])), write)
+        return self.operands[s]
 
-    def instructions(self, s: Node, product: Product, operand: t.Array | None) -> list[Node]:
+    def instructions(self, s: Node) -> list[Node]:
         """The instructions of one product: steps along k inside, repeats along m and n outside.
 
         Group g of the threads computes rows g * 64 ...; its operands start that much further.
         """
+        product = self.products[s]
         how, sums = product.instruction, self.array(s.arg.tile)
+        operand = None if isinstance(product.a, Operand) else self.operand(s)[0]
         rows, columns = product.m.arg[1] // how.m, product.n.arg[1] // how.n
         groups = self.threads // how.group
         part = how.m * how.n // how.group

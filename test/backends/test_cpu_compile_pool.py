@@ -77,7 +77,7 @@ def test_many_kernels_come_back_in_order(pool, workers_are_up):
         start_workers(pool)
     jobs = [(f"key{i}", kernel_ir(i, 1 + 37 * i % 50)) for i in range(24)]
     seen = []
-    objects = compile_many(jobs, host_target(), progress=seen.append)
+    objects = compile_many(jobs, host_target(), done=lambda key, code: seen.append(key))
     assert objects == [jit.compile_object(text, host_target()) for _, text in jobs]
     assert sorted(seen) == sorted(key for key, _ in jobs)
     assert len(pool.workers) == 2
@@ -144,12 +144,12 @@ def test_crash_of_the_compiler_is_an_error_that_names_the_kernel(pool):
 def test_interrupt_leaves_a_usable_pool(pool):
     start_workers(pool)
 
-    def interrupt(key):
+    def interrupt(key, code):
         raise KeyboardInterrupt
     endless = [(f"endless{i}", kernel_ir(i, 60_000)) for i in range(2)]
     begin = time.time()
     with pytest.raises(KeyboardInterrupt):
-        compile_many(endless + SHORT, host_target(), progress=interrupt)
+        compile_many(endless + SHORT, host_target(), done=interrupt)
     assert time.time() - begin < 2  # the long ones, many seconds each, were not waited for
     assert compile_many(SHORT, host_target()) == compiled(*SHORT)
 

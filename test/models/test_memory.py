@@ -39,6 +39,8 @@ def test_container(host):
 
 def test_check(host):
     memory.check_memory(1000 * 1024 - 5, 5)
+    with pytest.raises(MemoryLimitError):
+        memory.check_memory(1000 * 1024 - 5, 6)
     with pytest.raises(MemoryLimitError, match="weights take 3 MiB and the KV cache 2 MiB, 1 MiB are free"):
         memory.check_memory(3 << 20, 2 << 20)
 

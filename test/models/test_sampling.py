@@ -76,18 +76,24 @@ def test_nan_and_infinities():
                 Sampler(temperature)(np.float32(bad))
 
 
-class Last:
-    """A generator that always gives the largest float below one."""
+class Fixed:
+    """A generator that gives one number."""
+
+    def __init__(self, number):
+        self.number = number
 
     def random(self):
-        return np.nextafter(1.0, 0)
+        return self.number
 
 
-def test_the_last_random_number_never_picks_an_impossible_token():
+@pytest.mark.parametrize("number, logits, id", [
+    (0.0, [0, 0], 0), (np.nextafter(0.5, 0), [0, 0], 0), (0.5, [0, 0], 1),        # each token owns [from, to)
+    (np.nextafter(1.0, 0), [3, -np.inf, -np.inf], 0), (np.nextafter(1.0, 0), [0, 1, -np.inf], 0),
+    *((np.nextafter(1.0, 0), [1.0, t, -np.inf], 1) for t in np.linspace(-3, 1, 40))])
+def test_ends_of_the_random_range(number, logits, id):
     choose = Sampler(temperature=1.0)
-    choose.rng = Last()
-    assert choose(np.float32([3, -np.inf, -np.inf])) == 0
-    assert choose(np.float32([0, 1, -np.inf])) == 0           # the less probable of the two comes last
+    choose.rng = Fixed(number)
+    assert choose(np.array(logits)) == id
 
 
 def test_seeds_repeat_and_differ():

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import json
+import threading
 from dataclasses import dataclass
 from typing import Callable, Sequence
 
@@ -79,18 +80,19 @@ class CpuBackend(Backend):
         from minivt.backends.cpu.compile_pool import compile_many
         from minivt.codegen.vectorize import lower_cpu
         kernels = {key: lower_cpu(launch.program, self.target) for key, launch in launches.items()}
-        done = []
+        finished = 0
 
-        def finished(key):
-            done.append(key)
-            if progress is not None:
-                progress(len(done))
-        objects = compile_many([(key, k.ir_text) for key, k in kernels.items()], self.host, finished)
-        for (key, kernel), code in zip(kernels.items(), objects):
+        def keep(key: str, code: bytes) -> None:
+            nonlocal finished
+            kernel = kernels[key]
             facts = {"name": kernel.name, "scratch_bytes": kernel.scratch_bytes, "variables": list(kernel.variables)}
             stored = json.dumps(facts).encode() + b"\n" + code
             disk_cache().put(key, stored)
             self.loaded[key] = _load(stored)
+            finished += 1
+            if progress is not None:
+                progress(finished)
+        compile_many([(key, k.ir_text) for key, k in kernels.items()], self.host, keep)
 
     def _key(self, source: Node) -> str:
         from minivt.backends.cpu.jit import compiler_version
@@ -107,7 +109,8 @@ def _load(stored: bytes) -> Executable:
     facts = json.loads(head)
     name = facts["name"]
     loaded = load_object(code, [name, f"{name}_tasks"])
-    return Executable(name, loaded[name], loaded[f"{name}_tasks"], facts["scratch_bytes"], tuple(facts["variables"]), loaded)
+    return Executable(name, loaded[name], loaded[f"{name}_tasks"], facts["scratch_bytes"], tuple(facts["variables"]),
+                      loaded)
 
 
 class CpuProgram(Runnable):
@@ -115,7 +118,7 @@ class CpuProgram(Runnable):
 
     def __init__(self, calls: list[Call]):
         from minivt.backends.cpu.workers import NativeProgram, Step
-        self.calls = calls
+        self.calls, self.lock = calls, threading.Lock()
         self.steps = [Step(c.executable.function, c.executable.tasks,
                            np.array([m.ctypes.data for m in c.memories], np.uint64),
                            np.zeros(len(c.executable.variables), np.int64), c.executable.code) for c in calls]
@@ -127,10 +130,11 @@ class CpuProgram(Runnable):
         self.steps[call].buffers[slot] = block.ctypes.data
 
     def run(self, values: dict[str, int]) -> None:
-        for step, names in self.with_variables:
-            for n, name in enumerate(names):
-                step.vars[n] = values[name]
-        self.native.run()
+        with self.lock:  # the steps' arrays belong to one run at a time
+            for step, names in self.with_variables:
+                for n, name in enumerate(names):
+                    step.vars[n] = values[name]
+            self.native.run()
 
 
 @functools.cache

@@ -28,15 +28,15 @@ _FAULTS = {-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -si
 
 
 def compile_many(jobs: list[tuple[str, str]], target: HostTarget,
-                 progress: Callable[[str], None] | None = None) -> list[bytes]:
+                 done: Callable[[str, bytes], None] | None = None) -> list[bytes]:
     """The object files of `jobs`, pairs (key, LLVM IR text), in their order.
 
-    `progress(key)` is called in this thread as each kernel is done; order unspecified. Raises CompileError, naming
+    `done(key, object)` is called in this thread as each kernel is done; order unspecified. Raises CompileError, naming
     the key, when LLVM rejects a kernel or crashes on it. What a killed worker leaves undone is compiled here.
     """
     with _pool.lock:
         workers = _pool.workers_for(len(jobs))
-        batch = _Batch(jobs, target, progress or (lambda key: None))
+        batch = _Batch(jobs, target, done or (lambda key, code: None))
         try:
             batch.run(workers)
         finally:
@@ -47,8 +47,8 @@ def compile_many(jobs: list[tuple[str, str]], target: HostTarget,
 class _Batch:
     """One call of compile_many. Workers take the longest kernels, this thread the shortest, until none wait."""
 
-    def __init__(self, jobs, target, progress):
-        self.jobs, self.target, self.progress = jobs, target, progress
+    def __init__(self, jobs, target, done):
+        self.jobs, self.target, self.done = jobs, target, done
         self.objects: list[bytes | None] = [None] * len(jobs)
         self.waiting = collections.deque(sorted(range(len(jobs)), key=lambda index: len(jobs[index][1])))
         self.events: queue.SimpleQueue = queue.SimpleQueue()  # (index, object or error or None: worker is gone)
@@ -70,7 +70,7 @@ class _Batch:
             if result is not None:
                 self.objects[index] = result
                 missing -= 1
-                self.progress(self.jobs[index][0])
+                self.done(self.jobs[index][0], result)
 
     def stop(self) -> None:
         """Leave no feeder behind. Workers still busy, after an exception, are killed: nobody awaits their answers."""
