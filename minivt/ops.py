@@ -180,7 +180,7 @@ SUM = primitive("SUM", group="reduce", inputs=("x",), arg="the axes to remove",
 MAX = primitive("MAX", group="reduce", inputs=("x",), arg="the axes to remove",
     meaning="the largest over some axes; NaN if any is NaN; the dtype's lowest value over none",
     shape=_reduced, dtype=same_as(0))
-SCAN = primitive("SCAN", group="loop", inputs=("carry", "xs"), arg="(body, output index)",
+SCAN = primitive("SCAN", group="loop", inputs=("carry", "xs", "captured"), arg="(body, output index)",
     meaning="carry, y = body(carry, x) for each x along axis 0 in order; the final carries and the stacked ys",
     shape=lambda s, a: a[0].output_shapes[a[1]], dtype=lambda t, a: a[0].output_dtypes[a[1]])
 
@@ -216,7 +216,7 @@ SCATTER = primitive("SCATTER", group="index", inputs=("base", "index", "updates"
 # --- effect ----------------------------------------------------------------------------------------------------------
 COPY = primitive("COPY", group="effect", inputs=("x",), arg="the device",
     meaning="the same elements in another device's memory", shape=lambda s, a: s[0], dtype=_first)
-CONTIGUOUS = primitive("CONTIGUOUS", group="effect", inputs=("x",),
+CONTIGUOUS = primitive("CONTIGUOUS", group="effect", inputs=("x",), arg="None, or what tells this copy from others of x",
     meaning="the same elements, in memory of their own", shape=lambda s, a: s[0], dtype=_first)
 
 

@@ -25,7 +25,7 @@ from minivt.codegen.target import Target
 from minivt.codegen.tile import BLOCK, LOAD, LOOP, READ, SET, Tile, TileProgram, block, loop
 from minivt.dtypes import DType
 from minivt.graph import Node, const, node, substitute, walk
-from minivt.symbolic import TRUE, Size, add, as_index, both, build, conjuncts, idiv, linear, lt, mod, mul, sub
+from minivt.symbolic import TRUE, Size, add, as_index, both, bounds, build, conjuncts, idiv, linear, lt, mod, mul, sub
 
 UNROLLED_STEPS = 64   # a reduction of more steps than this stays a loop in the code
 UNROLLED_READS = 256  # the same when it reads register arrays, which a loop would move to slower memory
@@ -286,7 +286,7 @@ class Lowering:
         sums = tuple(self.array(x.arg.tile) for x in group)
         ring = self.feed.group[group[0]].ring
         previous = t.statement(t.RELEASE, (ring, 1))
-        body = block(self.issue(group), t.statement(t.SETTLE, (1, sums)), t.when(lt(s.src[1], s.arg), previous),
+        body = block(self.issue(group), t.statement(t.SETTLE, (1, ())), t.when(lt(s.src[1], s.arg), previous),
                      t.statement(t.ADVANCE, ring))
         return block(loop(s.arg, s.src[1], s.src[2], body), t.statement(t.SETTLE, (0, sums)),
                      t.when(lt(s.src[1], s.src[2]), previous))
@@ -303,7 +303,9 @@ class Lowering:
         start = block(first, t.statement(t.SETTLE, (0, (score,))), finish_first, free, after)
         start, = substitute([start], {s.arg: s.src[1]}, build)
         end = block(last, t.statement(t.SETTLE, (0, (total,))), finish_last)
-        return t.when(lt(s.src[1], s.src[2]), block(start, loop(s.arg, add(s.src[1], 1), s.src[2], steady), end))
+        several = bounds(sub(s.src[2], s.src[1]))[1] > 1
+        middle = [loop(s.arg, add(s.src[1], 1), s.src[2], steady)] if several else []
+        return t.when(lt(s.src[1], s.src[2]), block(start, *middle, end))
 
     def fits(self, parts: Overlap) -> bool:
         """Whether both sums, the operand and what is computed meanwhile fit the registers."""

@@ -43,7 +43,7 @@ def _joins(group: list[Task], task: Task, lane_of: dict) -> bool:
 
 def _pointwise(before: Task, after: Task) -> bool:
     """Whether `after` may follow at each point instead of after all points."""
-    if written(before) is written(after):
+    if written(before) == written(after):
         return False
     if written(before) in read_by(after) and not _whole(before, before.axes):
         return False
@@ -57,7 +57,7 @@ def _whole(task: Task, axes: tuple[Node, ...]) -> bool:
 
 
 def _conflict(before: Task, after: Task) -> bool:
-    return written(before) is written(after) or written(before) in read_by(after) or written(after) in read_by(before)
+    return written(before) == written(after) or written(before) in read_by(after) or written(after) in read_by(before)
 
 
 def written(task: Task) -> Tile | Param:

@@ -209,5 +209,30 @@ def cross_axis(values: list[Node], lane: Node, axes: tuple[Node, ...]) -> Node |
 
 
 def is_light(value: Node) -> bool:
+    """Whether the value is cheap and short, so that a body may hold many copies of it."""
+    work = [n for n in walk(value) if n.op in ops.ELEMENTWISE and not n.dtype.is_int]
+    return len(work) <= 16 and not any(n.op in _COST for n in work)
+
+
+def cross_axis(values: list[Node], lane: Node, axes: tuple[Node, ...]) -> Node | None:
+    """The counter along which all loads that are scattered over the lanes move by one, if there is one."""
+    found = None
+    for current in toposort(*values):
+        if current.op is not LOAD:
+            continue
+        index, valid = current.src
+        if _stride(index, lane) in (0, 1):
+            continue
+        terms = linear(index)[0]
+        along = next((a for a, c in terms if c == 1 and a in axes and a is not lane), None)
+        others = frozenset().union(*(tile_axes(a) for a, _ in terms if a not in axes))
+        if along is None or found not in (None, along) or along in others or lane in others \
+                or along in tile_axes(valid):
+            return None
+        found = along
+    return found
+
+
+def is_light(value: Node) -> bool:
     """Whether no operation of the value is costly, so that a body may hold many copies of it."""
     return not any(n.op in _COST and n.dtype.is_float for n in walk(value))

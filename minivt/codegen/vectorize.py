@@ -23,6 +23,7 @@ from minivt.symbolic import TRUE, add, as_index, axis, axis_size, bounds, linear
 ALIGNMENT = 64
 NATIVE_HALF = frozenset({"f16c", "avx512f", "neon"})  # features of a processor that converts float16
 SUMS = 8        # independent sums that hide the latency of an addition; a quarter of that where more work goes on
+ROWS = 4        # sums of neighbouring rows in one body
 MAP_COPIES = 2  # vectors of one body of a map
 
 
@@ -219,7 +220,7 @@ class _Lowering:
         Nest(self.lanes, lane, shape, assignments, streams).emit()
 
     def _shape(self, group: list[Task], values: list[Node]) -> Shape:
-        """Loops of statements that are no large contractions."""
+        """Loops of statements that are no large contractions: a body holds enough sums to hide their latency."""
         task = max(group, key=lambda t: len(t.summed))
         lane = self.lane_of[task]
         if lane is None:
@@ -230,19 +231,18 @@ class _Lowering:
         kept, summed = _last(task.kept, lane), _last(task.summed, lane)
         if not summed:
             return self._map_shape(values, kept, lane)
-        sums = SUMS if all(is_light(v) for v in values) else SUMS // 4
-        copies, partials = {}, 1
+        light = all(is_light(v) for v in values)
+        sums, copies = SUMS if light else SUMS // 4, {}
+        others = [a for a in kept if a is not lane]
+        if light and others:  # neighbouring rows share what they load
+            copies[others[-1]] = min(ROWS, axis_size(others[-1]))
+            sums = max(1, sums // copies[others[-1]])
         if lane in summed:
-            rows = kept[-1] if kept else None
-            if rows is not None and sums == SUMS:
-                copies[rows] = min(4, axis_size(rows))
-            partials = max(1, sums // copies.get(rows, 1))
-            copies[lane] = min(max(partials, period), vectors)
-            partials = min(partials, copies[lane])
+            copies[lane] = min(max(sums, period), vectors)
+            partials = min(sums, copies[lane])
         else:
-            copies[lane] = min(max(sums // 2, period), vectors)
-            partials = min(max(1, sums // copies[lane]), axis_size(summed[-1]))
-            copies[summed[-1]] = partials
+            copies[lane] = min(max(sums, ROWS if light else 1, period), vectors)
+            partials = copies[summed[-1]] = min(max(1, sums // copies[lane]), axis_size(summed[-1]))
         return Shape(kept, summed, lane, lanes, tuple(copies.items()), partials)
 
     def _map_shape(self, values: list[Node], axes: tuple[Node, ...], lane: Node | None) -> Shape:

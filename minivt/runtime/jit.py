@@ -118,6 +118,11 @@ class State:
     writes: list[tuple[int, int]]
 
 
+class _Output:
+    """Stands in the nest of results where a tensor goes."""
+    node = device = None
+
+
 class Captured:
     """One traced function: its plan, its memory, and which launch arguments change from run to run."""
 
@@ -168,7 +173,7 @@ class Captured:
     def _build(self, owner, inputs, outputs, states, tensors):
         roots = runtime.substitute_realized([o.node for o in outputs] + [s.node for s in states])
         self.out_nodes, state_nodes = roots[:len(outputs)], roots[len(outputs):]
-        self.device = runtime.device_of(roots)
+        self.device = runtime.device_of(roots, outputs[0].device if outputs else None)
         self.backend = backend_of(self.device)
         versions = [_first_version(s.node) for s in states]
         sinks = list(dict.fromkeys(n for n in roots if n.op is not ops.BUFFER))
@@ -183,6 +188,8 @@ class Captured:
                        for tensor, first, last in zip(states, versions, state_nodes)]
         self.read = self._read_tensors(roots, {*inputs, *versions}, states)
         self.owner = owner
+        self.results = _map(self.results, lambda t: _Output())  # not the tensors of the trace: they would look alive
+        outputs.clear()
         for state in self.states:
             state.tensor.node = state.first
         return self._run(tensors)
@@ -260,7 +267,7 @@ class Captured:
 
         A version that another tensor still holds, or memory that was lent to us, is copied before it is overwritten.
         """
-        current, = runtime.realize([state.tensor.node])
+        current, = runtime.realize([state.tensor.node], state.tensor.device)
         in_place = state.home is state.first
         if in_place and (current.arg.owner is not None or current in held):
             current, = runtime.realize([node(ops.CONTIGUOUS, (current,), object())])
@@ -296,7 +303,7 @@ def _privatise(states: list) -> bool:
         return False
     for tensor, first in zip(states, firsts):
         if first in shared:
-            first, = runtime.realize([first])
+            first, = runtime.realize([first], tensor.device)
             first, = runtime.realize([node(ops.CONTIGUOUS, (first,), object())])
         tensor.node = first
     return True

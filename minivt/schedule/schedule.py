@@ -79,6 +79,8 @@ def canonical(root: Node, part: Partition) -> tuple[Node, tuple[Node, ...]]:
             leaves.append(current)
         else:
             made[current] = rebuild(current, (made[s] for s in current.src))
+    if root.op is ops.CONTIGUOUS:  # which copy it is does not matter to its kernel
+        return node(ops.CONTIGUOUS, made[root].src), tuple(leaves)
     return made[root], tuple(leaves)
 
 
@@ -242,7 +244,7 @@ def graph_key(order: list[Node], sinks: list[Node], target: Target) -> str:
     number = {n: i for i, n in enumerate(order)}
     lines = [repr(target), repr([number[s] for s in sinks])]
     for n in order:
-        arg = describe(n.shape if n.op is ops.BUFFER else n.arg)
+        arg = describe(n.shape if n.op in (ops.BUFFER, ops.CONTIGUOUS) else n.arg)
         lines.append(f"{n.op.name} {n.dtype.name} {arg} {[number[s] for s in n.src]}")
     return hashlib.blake2b("\n".join(lines).encode(), digest_size=20).hexdigest()
 

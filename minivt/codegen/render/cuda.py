@@ -263,7 +263,7 @@ def commit(r: Renderer, s: Node, scope: Scope) -> list[str]:
 def settle(r: Renderer, s: Node, scope: Scope) -> list[str]:
     pending, arrays = s.arg
     wait = f'asm volatile("wgmma.wait_group.sync.aligned {pending};" ::: "memory");'
-    return [wait, *(f"hold({r.names[a]});" for a in arrays if not pending)]
+    return [wait, *(f"hold({r.names[a]});" for a in arrays)]
 
 
 def multiply(r: Renderer, s: Node, scope: Scope) -> list[str]:

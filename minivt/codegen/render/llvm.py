@@ -10,6 +10,8 @@ from __future__ import annotations
 import struct
 from typing import Iterable, NamedTuple
 
+import numpy as np
+
 from minivt import dtypes
 from minivt.dtypes import DType
 
@@ -17,8 +19,6 @@ HALF = (dtypes.float16, dtypes.bfloat16)
 _TYPES = {dtypes.bool_: "i1", dtypes.float16: "half", dtypes.bfloat16: "i16", dtypes.float32: "float",
           dtypes.float64: "double"}
 _MANGLED = {"float": "f32", "double": "f64", "half": "f16"}
-_UNSIGNED = {n: dtypes.BY_NAME[f"uint{n}"] for n in (8, 16, 32, 64)}
-_SIGNED = {n: dtypes.BY_NAME[f"int{n}"] for n in (8, 16, 32, 64)}
 
 
 class Value(NamedTuple):
@@ -72,12 +72,14 @@ class Builder:
             return Value("true" if value else "false", dtype)
         if dtype.is_int:
             return Value(str(int(value)), dtype)
+        with np.errstate(all="ignore"):
+            single = np.float32(value)
+            half = int(single.astype(np.float16).view(np.uint16))
         if dtype is dtypes.bfloat16:
-            return Value(str(int(dtypes.float_to_bfloat16(_float32(value)))), dtype)
+            return Value(str(int(dtypes.float_to_bfloat16(single))), dtype)
         if dtype is dtypes.float16:
-            bits = int(_float16_bits(value))
-            return Value(f"0xH{bits:04X}" if self.native_half else str(bits), dtype)
-        number = float(_float32(value)) if dtype is dtypes.float32 else float(value)
+            return Value(f"0xH{half:04X}" if self.native_half else str(half), dtype)
+        number = float(single) if dtype is dtypes.float32 else float(value)
         return Value("0x%016X" % struct.unpack("<Q", struct.pack("<d", number)), dtype)
 
     def like(self, value, other: Value) -> Value:
@@ -238,7 +240,7 @@ class Builder:
         return self.binary(f"{letter}{'rem' if remainder else 'div'}", x, y)
 
     def unsigned(self, x: Value) -> Value:
-        return x._replace(dtype=_UNSIGNED[8 * x.dtype.itemsize])
+        return x._replace(dtype=dtypes.BY_NAME[f"uint{8 * x.dtype.itemsize}"])
 
     # --- conversions -------------------------------------------------------------------------------------------------
 
@@ -466,18 +468,6 @@ def _mangle(kind: str) -> str:
         lanes, scalar = kind[1:-1].split(" x ")
         return f"v{lanes}{_MANGLED.get(scalar, scalar)}"
     return _MANGLED.get(kind, kind)
-
-
-def _float32(value):
-    import numpy as np
-    with np.errstate(all="ignore"):
-        return np.float32(value)
-
-
-def _float16_bits(value):
-    import numpy as np
-    with np.errstate(all="ignore"):
-        return np.float16(np.float32(value)).view(np.uint16)
 
 
 # --- the module ------------------------------------------------------------------------------------------------------
