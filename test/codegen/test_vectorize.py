@@ -1,5 +1,6 @@
 """CPU lowering of tile programs against the interpreter: random statements, masks, loops, contractions, attention."""
 import random
+import re
 
 import numpy as np
 import pytest
@@ -285,3 +286,24 @@ def test_neon_text_compiles():
     text = lower_cpu(attention(2, 64, 16, 16, 16, dtypes.float16, 1), TARGETS["neon"]).ir_text
     module = binding.parse_assembly(text, binding.create_context())
     module.verify()
+
+
+def test_statements_over_the_same_points_share_a_nest():
+    """A row's maximum, its exponentials and their sum: two passes, not three; what a pass makes it uses from registers."""
+    from minivt.codegen.fusion import group_statements
+    from minivt.codegen.lane_choice import choose_lanes, make_task
+    r, c = axis("r", 4, "tile"), axis("c", 64, "tile")
+    x = load(Param(0, F32, 256), add(mul(r, 64), c))
+    m, p, total = Tile("m", (r,), F32), Tile("p", (r, c), F32), Tile("l", (r,), F32)
+    statements = [set_tile(m, x, ops.MAX, (c,)), set_tile(p, node(ops.EXP2, (node(ops.ADD, (x, read(m))),))),
+                  set_tile(total, read(p), ops.SUM, (c,)), set_tile(m, node(ops.NEG, (read(m),)))]
+    tasks = [make_task(s, ()) for s in statements]
+    chosen, _ = choose_lanes(tasks, 16)
+    groups = [[statements.index(t.statement) for t in g] for g in group_statements(tasks, chosen)]
+    assert groups == [[0], [1, 2], [3]]
+
+
+def test_an_operand_that_a_loop_does_not_change_is_packed_before_it():
+    text = lower_cpu(attention(4, 128, 64, 64, 64, F32, 2), TARGETS["avx512"]).ir_text
+    number, = re.findall(r"%t(\d+) = icmp slt i64 %n\d+, %v", text)  # the only loop whose end is computed
+    assert text.index("shufflevector <16 x float>") < text.index(f"body{number}:")
