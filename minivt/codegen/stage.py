@@ -14,7 +14,7 @@ from minivt.codegen.layout import SharedTile, span_bytes
 from minivt.codegen.target import MatrixInstruction, Target
 from minivt.codegen.thread import Box
 from minivt.codegen.tile import BLOCK, LOAD, LOOP, SET, Contraction, contraction, tile_axes
-from minivt.graph import Node, walk
+from minivt.graph import Node, const, node, walk
 from minivt.symbolic import AXIS, ZERO, Size, add, as_size, bounds, conjuncts, from_terms, linear, sub
 
 BOX_ROWS, BOX_DIMENSIONS, COPY_BYTES = 256, 5, 16
@@ -88,13 +88,17 @@ def matrix_product(statement: Node, how: Contraction, target: Target) -> Product
 
 
 def narrow(value: Node) -> Node:
-    """The operand before it was widened for exact products.
+    """The operand before it was widened for exact products; masks to zero are narrowed with it.
 
-    before:  CAST(float32, x: bfloat16)
-    after:   x
+    before:  WHERE(inside, CAST(float32, x: bfloat16), 0.0)
+    after:   WHERE(inside, x, 0.0: bfloat16)
     """
-    widened = value.op is ops.CAST and value.dtype is dtypes.float32 and value.src[0].dtype.itemsize == 2
-    return value.src[0] if widened else value
+    if value.op is ops.CAST and value.dtype is dtypes.float32 and value.src[0].dtype.itemsize == 2:
+        return value.src[0]
+    if value.op is ops.WHERE and value.src[2] is const(0, value.dtype):
+        inner = narrow(value.src[1])
+        return node(ops.WHERE, (value.src[0], inner, const(0, inner.dtype)))
+    return value
 
 
 def choose(target: Target, a: Node, b: Node, accumulator, m: int, n: int, k: int) -> MatrixInstruction | None:

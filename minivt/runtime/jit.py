@@ -108,7 +108,8 @@ class State:
     """A tensor that the function assigns into.
 
     first: the BUFFER node that the plan starts from; home: the node in whose memory the last version lies, `first`
-    itself where the plan writes in place. reads, writes: the launch arguments that are first and home.
+    itself where the plan writes in place. reads, writes: the launch arguments that are first and home. bound: the
+    version whose memory `reads` point to.
     """
     tensor: Any
     first: Node
@@ -116,6 +117,7 @@ class State:
     home: Node
     reads: list[tuple[int, int]]
     writes: list[tuple[int, int]]
+    bound: Node | None = None
 
 
 class _Output:
@@ -238,7 +240,9 @@ class Captured:
     def _run(self, tensors):
         check_bound(self.variables)
         for t, slots in zip(tensors, self.inputs):
-            self._rebind(slots, t.realize().node.arg.memory)
+            if t.node.op is not ops.BUFFER:
+                t.realize()
+            self._rebind(slots, t.node.arg.memory)
         self._follow()
         held = _held_versions() if self.states else set()
         results: dict[Node, Node] = {s.last: self._next_version(s, held) for s in self.states}
@@ -267,12 +271,15 @@ class Captured:
 
         A version that another tensor still holds, or memory that was lent to us, is copied before it is overwritten.
         """
-        current, = runtime.realize([state.tensor.node], state.tensor.device)
+        current = state.tensor.node
+        if current.op is not ops.BUFFER:
+            current, = runtime.realize([current], state.tensor.device)
         in_place = state.home is state.first
         if in_place and (current.arg.owner is not None or current in held):
             current, = runtime.realize([node(ops.CONTIGUOUS, (current,), object())])
-        state.tensor.node = current
-        self._rebind(state.reads, current.arg.memory)
+        if current is not state.bound:
+            state.tensor.node = state.bound = current
+            self._rebind(state.reads, current.arg.memory)
         return current if in_place else self._fresh(state.last, state.writes)
 
 

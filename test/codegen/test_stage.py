@@ -3,9 +3,10 @@ import pytest
 
 import tile_examples as ex
 from minivt import dtypes, ops
-from minivt.codegen.stage import Operand, bulk_operand, products
+from minivt.codegen.stage import Operand, bulk_operand, narrow, products
 from minivt.codegen.target import SM_90A
 from minivt.codegen.tile import Param, load
+from minivt.graph import const, node
 from minivt.symbolic import TRUE, add, axis, both, idiv, le, lt, mul, variable
 
 BF16 = dtypes.bfloat16
@@ -74,6 +75,16 @@ def test_matmul_takes_the_widest_instruction():
     product, = products(ex.matmul(512, 512, 512).body, SM_90A).values()
     assert (product.instruction.name, product.instruction.n) == ("wgmma", 256)
     assert isinstance(product.a, Operand) and isinstance(product.b, Operand)
+
+
+def test_masks_to_zero_are_narrowed_with_the_operand():
+    x, inside = load(Param(0, BF16, 64), e), lt(e, 40)
+    zero = const(0, dtypes.float32)
+    assert narrow(node(ops.CAST, (x,), dtypes.float32)) is x
+    masked = node(ops.WHERE, (inside, node(ops.CAST, (x,), dtypes.float32), zero))
+    assert narrow(masked) is node(ops.WHERE, (inside, x, const(0, BF16)))
+    other = node(ops.WHERE, (inside, node(ops.CAST, (x,), dtypes.float32), const(1, dtypes.float32)))
+    assert narrow(other) is other
 
 
 def test_attention_computes_its_second_first_operand():

@@ -197,7 +197,7 @@ class Builder:
         if x.dtype.kind == "b":
             return self.binary("or", x, y)
         larger = self.select(self.less(y, x), x, y)
-        return larger
+        return self.select(self.is_nan(x), x, larger) if x.dtype.is_float else larger
 
     def bits(self, x: Value, dtype: DType) -> Value:
         same = self.type(x.dtype) == self.type(dtype)
