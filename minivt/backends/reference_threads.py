@@ -180,7 +180,7 @@ class _Worker:
 
     def copy(self, box: t.Box, origin: list[int], tile: SharedTile, start: int) -> None:
         sizes = [symbolic.evaluate(s, self.block.variables) for s in box.sizes]
-        if [box.box[0] * tile.panels, prod(box.box[1:])] != [tile.columns, tile.rows]:
+        if (box.box[0] * tile.panels, prod(box.box[1:])) != (tile.columns, tile.rows):
             raise KernelError(f"{self.program.name}: a copy's box {box.box} does not make a tile of {tile}")
         flat = self.block.flat[box.param.slot]
         rows, columns = np.divmod(np.arange(tile.rows * tile.columns), tile.columns)

@@ -20,7 +20,7 @@ from minivt.codegen.order import block_order
 from minivt.codegen.overlap import Overlap, overlap
 from minivt.codegen.pipeline import Feed, feeds, produce
 from minivt.codegen.spreads import block_threads, deal, matrix_spreads, unused_digits, uses
-from minivt.codegen.stage import Operand, Product, products, statements
+from minivt.codegen.stage import Operand, Product, padded, products, statements
 from minivt.codegen.target import Target
 from minivt.codegen.tile import BLOCK, LOAD, LOOP, READ, SET, Tile, TileProgram, block, loop
 from minivt.dtypes import DType
@@ -354,7 +354,7 @@ class Lowering:
         product = self.products[s]
         how, sums = product.instruction, self.array(s.arg.tile)
         operand = None if isinstance(product.a, Operand) else self.operand(s)[0]
-        rows, columns = product.m.arg[1] // how.m, product.n.arg[1] // how.n
+        rows, columns = padded(product.m.arg[1], how.m) // how.m, padded(product.n.arg[1], how.n) // how.n
         groups = self.threads // how.group
         part = how.m * how.n // how.group
         group = idiv(t.thread_number(self.threads), how.group)

@@ -163,15 +163,21 @@ class SharedTile:
     """A rows x columns tile in shared memory as panels of `span` bytes a row; a panel is one box of a bulk copy.
 
     Within a panel the 16-byte chunks of a row are permuted by XOR with bits of the row number, so that the same chunk
-    of 8 rows lies in different banks. Columns are contiguous.
+    of 8 rows lies in different banks. Columns are contiguous. room: rows and columns that instructions address, at
+    least those that copies fill; what lies between is never part of a result.
     """
     rows: int
     columns: int
     itemsize: int
     span: int  # 128, 64 or 32 bytes
+    room: tuple[int, int]
 
     @property
     def nbytes(self) -> int:
+        return self.room[0] * self.room[1] * self.itemsize
+
+    @property
+    def copied_bytes(self) -> int:
         return self.rows * self.columns * self.itemsize
 
     @property
@@ -184,7 +190,7 @@ class SharedTile:
 
     @property
     def panel_bytes(self) -> int:
-        return self.rows * self.span
+        return self.room[0] * self.span
 
     def offset(self, row: int, column: int) -> int:
         """Bytes from the tile's start, before the swizzle."""

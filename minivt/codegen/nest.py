@@ -38,9 +38,11 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Shape:
-    """How to run a nest: kept counters from outside in, summed counters, the lane axis (None: scalar) and its width,
-    copies of each axis in a body (vectors of the lane axis), how many partial sums a sum has, and the counter along which
-    loads that are scattered over lanes are neighbours (see Lanes.crossed)."""
+    """How to run a nest: kept counters from outside in, summed counters, the lane axis (None: scalar) and its width.
+
+    copies: of each axis in a body (vectors of the lane axis); partials: partial sums of a sum; cross: the counter along
+    which loads that are scattered over lanes are neighbours (see Lanes.crossed).
+    """
     kept: tuple[Node, ...]
     summed: tuple[Node, ...] = ()
     lane: Node | None = None

@@ -48,7 +48,7 @@ def matrix_spreads(products: list[Product]) -> tuple[dict[Node, Spread], int] | 
 
     threads = 0
     for p in products:
-        rows, columns = p.m.arg[1] // p.instruction.m, p.n.arg[1] // p.instruction.n
+        rows, columns = -(-p.m.arg[1] // p.instruction.m), -(-p.n.arg[1] // p.instruction.n)
         groups = max(g for g in range(1, COMPUTING_GROUPS + 1) if rows % g == 0)
         threads = groups * p.instruction.group
         result = ACCUMULATORS[p.instruction.name](p.instruction.n).rename({"m": p.m, "n": p.n})

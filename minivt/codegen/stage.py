@@ -13,9 +13,9 @@ from minivt import dtypes, ops
 from minivt.codegen.layout import SharedTile, span_bytes
 from minivt.codegen.target import MatrixInstruction, Target
 from minivt.codegen.thread import Box
-from minivt.codegen.tile import BLOCK, LOAD, LOOP, SET, Contraction, contraction, tile_axes
+from minivt.codegen.tile import BLOCK, LOAD, LOOP, SET, Contraction, contraction, load, tile_axes
 from minivt.graph import Node, const, node, walk
-from minivt.symbolic import AXIS, ZERO, Size, add, as_size, bounds, conjuncts, from_terms, linear, sub
+from minivt.symbolic import AXIS, ZERO, Size, add, as_size, both, bounds, conjuncts, from_terms, linear, sub
 
 BOX_ROWS, BOX_DIMENSIONS, COPY_BYTES = 256, 5, 16
 
@@ -81,14 +81,20 @@ def matrix_product(statement: Node, how: Contraction, target: Target) -> Product
     (m,), (n,), (k,) = how.m, how.n, how.k
     a, b = narrow(how.a), narrow(how.b)
     instruction = choose(target, a, b, statement.dtype, m.arg[1], n.arg[1], k.arg[1])
-    operand = bulk_operand(b, n, k) if instruction else None
+    if instruction is None:
+        return None
+    operand = bulk_operand(b, n, k, padded(n.arg[1], instruction.n))
     if operand is None:
         return None
-    return Product(statement, instruction, m, n, k, bulk_operand(a, m, k) or a, operand)
+    return Product(statement, instruction, m, n, k, bulk_operand(a, m, k, padded(m.arg[1], instruction.m)) or a, operand)
+
+
+def padded(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
 
 
 def narrow(value: Node) -> Node:
-    """The operand before it was widened for exact products; masks to zero are narrowed with it.
+    """The operand before it was widened for exact products; masks to zero are narrowed with it, or join a load's.
 
     before:  WHERE(inside, CAST(float32, x: bfloat16), 0.0)
     after:   WHERE(inside, x, 0.0: bfloat16)
@@ -97,15 +103,19 @@ def narrow(value: Node) -> Node:
         return value.src[0]
     if value.op is ops.WHERE and value.src[2] is const(0, value.dtype):
         inner = narrow(value.src[1])
+        if inner.op is LOAD:
+            return load(inner.arg, inner.src[0], both(value.src[0], inner.src[1]))
         return node(ops.WHERE, (value.src[0], inner, const(0, inner.dtype)))
     return value
 
 
 def choose(target: Target, a: Node, b: Node, accumulator, m: int, n: int, k: int) -> MatrixInstruction | None:
-    """The widest matrix instruction that takes these dtypes and divides the tile."""
-    fits = [i for i in target.matrix if (i.a, i.b, i.acc) == (a.dtype, b.dtype, accumulator)
-            and m % i.m == n % i.n == k % i.k == 0]
-    return max(fits, key=lambda i: i.m * i.n, default=None)
+    """The matrix instruction that takes these dtypes with the least rows and columns beyond the tile, then the widest.
+
+    Rows and columns may be padded, since they are apart in the result; the contracted axis may not.
+    """
+    fits = [i for i in target.matrix if (i.a, i.b, i.acc) == (a.dtype, b.dtype, accumulator) and k % i.k == 0]
+    return min(fits, key=lambda i: (padded(m, i.m) * padded(n, i.n), -i.m * i.n), default=None)
 
 
 # --- bulk copies -----------------------------------------------------------------------------------------------------
@@ -117,8 +127,10 @@ class _Position:
     limit: Size | None = None
 
 
-def bulk_operand(value: Node, free: Node, contracted: Node) -> Operand | None:
+def bulk_operand(value: Node, free: Node, contracted: Node, room: int) -> Operand | None:
     """The load as panels of bulk copies; None where strides, alignment or masks are beyond a copy engine.
+
+    room: what the instructions address along the free axis.
 
     A mask `start + i < limit` becomes the size of a dimension: what lies outside reads as zero, as a masked load does.
 
@@ -152,7 +164,8 @@ def bulk_operand(value: Node, free: Node, contracted: Node) -> Operand | None:
     sizes = tuple(_size(positions[x], x) for x in (inner, outer)) + tuple(bounds(a)[1] + 1 for a, _ in extra)
     box = (span // itemsize, outer.arg[1]) + (1,) * len(extra)
     described = Box(value.arg, constant, sizes, (row,) + tuple(c for _, c in extra), box, span)
-    tile = SharedTile(outer.arg[1], inner.arg[1], itemsize, span)
+    rooms = {free: room, contracted: contracted.arg[1]}
+    tile = SharedTile(outer.arg[1], inner.arg[1], itemsize, span, (rooms[outer], padded(rooms[inner], span // itemsize)))
     starts = tuple(positions[x].start if positions[x].start is not None else ZERO for x in (inner, outer))
     return Operand(described, tile, starts + tuple(a for a, _ in extra),
                    "columns" if inner is contracted else "rows")

@@ -63,7 +63,7 @@ class Ring:
 
     @property
     def copied_bytes(self) -> int:
-        return sum(tile.nbytes for tile in self.tiles)
+        return sum(tile.copied_bytes for tile in self.tiles)
 
     def tile_offset(self, position: int) -> int:
         return sum(_aligned(tile.nbytes) for tile in self.tiles[:position])

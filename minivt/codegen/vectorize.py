@@ -183,9 +183,10 @@ class _Lowering:
             value, shape = self._product(group[0])
             self._emit(shape, [self._assignment(group[0], value)])
             return
-        assignments = [self._assignment(t, self._located(t.statement.src[-1])[0], self._unread(t, group)) for t in group]
-        shape = self._shape(group, [a.value for a in assignments])
-        if shape.cross and not all(is_light(a.value) for a in assignments):
+        values = self._located(*(t.statement.src[-1] for t in group))
+        assignments = [self._assignment(t, value, self._unread(t, group)) for t, value in zip(group, values)]
+        shape = self._shape(group, values)
+        if shape.cross and not all(map(is_light, values)):
             assignments = [self._before_transpose(a, shape) for a in assignments]
         self._emit(shape, assignments)
 
@@ -310,7 +311,8 @@ class _Lowering:
 
     def _constant(self, value: Node, loops: tuple[Node, ...]) -> bool:
         """Whether the value stays the same while those loops run: it depends on arguments that nobody writes."""
-        return not any(n in loops or n.op is LOAD and (isinstance(n.arg, Scratch) or n.arg.written) for n in walk(value))
+        return not any(n in loops or n.op is LOAD and (isinstance(n.arg, Scratch) or n.arg.written)
+                       for n in walk(value))
 
     def _hoist(self, task: Task, loop: Node) -> None:
         """Pack before a loop what does not change in it."""
@@ -334,7 +336,7 @@ def _last(axes: tuple[Node, ...], lane: Node | None) -> tuple[Node, ...]:
 
 
 def _period(value: Node, lane: Node) -> int:
-    """Elements after which divisions of the lane counter repeat, so that a body of so many has none left; at most 64."""
+    """Elements after which divisions of the lane counter repeat, so that a body of as many has none; at most 64."""
     period = 1
     for current in walk(value):
         if current.op in (ops.MOD, ops.IDIV) and current.src[1].op is ops.CONST:

@@ -11,13 +11,15 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from math import prod
 
 from minivt import ops
 from minivt.codegen.tile import BLOCK, LOAD, LOOP, SET, TileProgram
-from minivt.graph import Node, toposort
-from minivt.symbolic import AXIS, bounds, evaluate, linear
+from minivt.graph import Node, substitute, toposort
+from minivt.symbolic import AXIS, as_index, bounds, build, evaluate, linear
 
+AVERAGED = 4096  # counters around a loop for which its clipped length is looked at one by one
 FREE_OPS = frozenset((ops.CAST, ops.BITCAST, ops.WHERE, ops.CONST, ops.VARIABLE))
 
 
@@ -83,7 +85,7 @@ def traffic(program: TileProgram, values: tuple[tuple[str, int], ...]) -> tuple[
         if current.op is BLOCK:
             stack.extend((s, repeats) for s in current.src)
         elif current.op is LOOP:
-            stack.append((current.src[0], repeats * _size(current.arg, known)))
+            stack.append((current.src[0], repeats * _trips(current, known)))
         else:
             flops += repeats * _operations(current)
             _touch(current, touched, known)
@@ -92,11 +94,24 @@ def traffic(program: TileProgram, values: tuple[tuple[str, int], ...]) -> tuple[
         elements = sum(count for (p, _), count in touched.items() if p == param)
         total = min(elements, evaluate(param.size, known)) * param.dtype.itemsize
         read, written = (read, written + total) if param.written else (read + total, written)
-    return read, written, flops
+    return read, written, round(flops)
 
 
 def _size(counter: Node, known: dict[str, int]) -> int:
     return evaluate(counter.arg[1], known)
+
+
+def _trips(statement: Node, known: dict[str, int]) -> float:
+    """How often a loop runs, on average over the counters around it; all of its counter where lengths are loaded."""
+    bounds_of = statement.src[1:]
+    around = [n for n in toposort(*bounds_of) if n.op is AXIS]
+    if any(map(_has_load, bounds_of)) or prod(_size(a, known) for a in around) > AVERAGED:
+        return _size(statement.arg, known)
+    trips = []
+    for place in product(*(range(_size(a, known)) for a in around)):
+        start, stop = substitute(bounds_of, dict(zip(around, map(as_index, place))), build)
+        trips.append(max(0, evaluate(stop, known) - evaluate(start, known)))
+    return sum(trips) / max(1, len(trips))
 
 
 def _operations(statement: Node) -> int:

@@ -43,6 +43,8 @@ def error(got, want):
     ((200, 264, 136), (128, 256, 64), "nk", BF16, 4e-3),
     ((128, 192, 64), (128, 192, 32), "kn", F16, 1e-3),        # two instructions a row
     ((256, 64, 64), (256, 64, 64), "nk", BF16, 4e-3),         # two instructions a column
+    ((100, 104, 64), (48, 40, 32), "kn", BF16, 4e-3),         # rows and columns padded to instructions
+    ((7, 72, 64), (7, 72, 64), "nk", BF16, 4e-3),
     ((40, 33, 20), (32, 32, 16), "kn", BF16, 4e-3),           # no matrix instruction
     ((40, 33, 20), (32, 32, 16), "nk", F32, 1e-6),
 ])

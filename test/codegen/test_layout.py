@@ -70,13 +70,13 @@ def test_swizzle_permutes_chunks_of_a_line():
 @pytest.mark.parametrize("span", [128, 64, 32])
 def test_reading_a_column_of_chunks_has_no_bank_conflicts(span):
     """Eight rows, one 16-byte chunk of each: what a matrix unit reads at a time."""
-    tile = SharedTile(64, 64, 2, span)
+    tile = SharedTile(64, 64, 2, span, (64, 64))
     assert bank_conflicts([tile.address(row, 0) for row in range(8)], 16) == 1
     assert bank_conflicts([tile.offset(row, 0) for row in range(8)], 16) == span // 16
 
 
 def test_shared_tile_panels():
-    tile = SharedTile(128, 256, 2, span_bytes(256, 2))
+    tile = SharedTile(128, 256, 2, span_bytes(256, 2), (128, 256))
     assert (tile.span, tile.panels, tile.panel_columns, tile.nbytes) == (128, 4, 64, 65536)
     assert tile.offset(3, 70) == 128 * 128 + 3 * 128 + 12
     assert tile.descriptor("columns") == (16, 1024) and tile.descriptor("rows") == (128 * 128, 1024)

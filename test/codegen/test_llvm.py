@@ -33,7 +33,8 @@ def special(dtype, seed):
         return bits.view(dtype.storage)
     info = np.finfo(dtype.numpy)
     edges = [0.0, -0.0, np.inf, -np.inf, np.nan, info.max, -info.max, info.tiny, info.tiny / 8, info.smallest_subnormal,
-             1.0, -1.0, 0.5, 1.5, 2.5, -2.5, 127.5, 128.0, 255.7, -129.3, 3e9, -3e9, 1e19, -1e19, 65519.0, 65520.0, 6e-8]
+             1.0, -1.0, 0.5, 1.5, 2.5, -2.5, 127.5, 128.0, 255.7, -129.3, 3e9, -3e9, 1e19, -1e19,
+             65519.0, 65520.0, 6e-8]
     scale = np.exp(rng.normal(0, 4, SIZE)) * rng.choice([-1, 1], SIZE)
     return rng.permutation(np.concatenate((np.array(edges), scale))[:SIZE].astype(dtype.numpy))
 

@@ -15,7 +15,7 @@ i, e = axis("i", 128, "tile"), axis("e", 64, "tile")
 
 
 def staged(index, valid=TRUE, dtype=BF16):
-    return bulk_operand(load(Param(0, dtype, 1 << 20), index, valid), i, e)
+    return bulk_operand(load(Param(0, dtype, 1 << 20), index, valid), i, e, 128)
 
 
 def test_rows_of_a_matrix():
@@ -78,8 +78,10 @@ def test_matmul_takes_the_widest_instruction():
 
 
 def test_masks_to_zero_are_narrowed_with_the_operand():
-    x, inside = load(Param(0, BF16, 64), e), lt(e, 40)
-    zero = const(0, dtypes.float32)
+    array, inside, zero = Param(0, BF16, 64), lt(e, 40), const(0, dtypes.float32)
+    loaded = node(ops.WHERE, (inside, node(ops.CAST, (load(array, e),), dtypes.float32), zero))
+    assert narrow(loaded) is load(array, e, inside)
+    x = node(ops.NEG, (load(array, e),))
     assert narrow(node(ops.CAST, (x,), dtypes.float32)) is x
     masked = node(ops.WHERE, (inside, node(ops.CAST, (x,), dtypes.float32), zero))
     assert narrow(masked) is node(ops.WHERE, (inside, x, const(0, BF16)))
@@ -97,7 +99,7 @@ def test_attention_computes_its_second_first_operand():
 @pytest.mark.parametrize("program", [
     ex.matmul(512, 512, 512, dtype=dtypes.float32),               # no instruction for the dtype
     ex.matmul(512, 33, 512, (64, 32, 32)),                        # rows of B not 16 bytes apart
-    ex.matmul(512, 512, 512, (32, 256, 64)),                      # fewer rows than an instruction
+    ex.matmul(512, 512, 500, (64, 256, 20)),                      # steps that no instruction divides
 ])
 def test_no_instruction(program):
     assert products(program.body, SM_90A) == {}

@@ -38,7 +38,8 @@ class Draw:
         self.params, self.arrays = [], []
 
     def axes(self, count, name):
-        sizes = [self.random.choice(SIZES[:8] if count == 2 else SIZES[:6] if count > 2 else SIZES) for _ in range(count)]
+        allowed = SIZES[:8] if count == 2 else SIZES[:6] if count > 2 else SIZES
+        sizes = [self.random.choice(allowed) for _ in range(count)]
         return tuple(axis((name, i), s, "tile") for i, s in enumerate(sizes))
 
     def index(self, axes):
@@ -290,7 +291,7 @@ def test_neon_text_compiles():
 
 
 def test_statements_over_the_same_points_share_a_nest():
-    """A row's maximum, its exponentials and their sum: two passes, not three; what a pass makes it uses from registers."""
+    """A row's maximum, its exponentials and their sum: two passes, not three."""
     from minivt.codegen.fusion import group_statements
     from minivt.codegen.lane_choice import choose_lanes, make_task
     r, c = axis("r", 4, "tile"), axis("c", 64, "tile")

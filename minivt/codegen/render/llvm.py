@@ -146,12 +146,12 @@ class Builder:
         if condition.lanes and not x.lanes:
             x, y = self.splat(x, condition.lanes), self.splat(y, condition.lanes)
         kind = self.type(x.dtype, x.lanes)
-        return self.pure(x.dtype, x.lanes, f"select {self.type(dtypes.bool_, condition.lanes)} %s, {kind} %s, {kind} %s",
-                         condition, x, y)
+        form = f"select {self.type(dtypes.bool_, condition.lanes)} %s, {kind} %s, {kind} %s"
+        return self.pure(x.dtype, x.lanes, form, condition, x, y)
 
     def convert(self, instruction: str, x: Value, dtype: DType) -> Value:
-        return self.pure(dtype, x.lanes, f"{instruction} {self.type(x.dtype, x.lanes)} %s to {self.type(dtype, x.lanes)}",
-                         x)
+        kinds = self.type(x.dtype, x.lanes), self.type(dtype, x.lanes)
+        return self.pure(dtype, x.lanes, f"{instruction} {kinds[0]} %s to {kinds[1]}", x)
 
     def call(self, intrinsic: str, dtype: DType, *args: Value) -> Value:
         """llvm.<intrinsic>, overloaded on the result and, when their type differs, the argument."""
@@ -161,7 +161,8 @@ class Builder:
         overload = types[:1] if types[1] == types[0] else types[:2]
         name = ".".join(["@llvm." + intrinsic] + [_mangle(t) for t in overload])
         self.declare(name, types[0], types[1:])
-        return self.pure(dtype, lanes, f"call {types[0]} {name}(" + ", ".join(f"{t} %s" for t in types[1:]) + ")", *args)
+        passed = ", ".join(f"{t} %s" for t in types[1:])
+        return self.pure(dtype, lanes, f"call {types[0]} {name}({passed})", *args)
 
     def declare(self, name: str, result: str, args: list[str]) -> None:
         self.declared[name] = f"declare {result} {name}({', '.join(args)})"
@@ -308,7 +309,8 @@ class Builder:
     def shuffle(self, x: Value, y: Value, order: list[int]) -> Value:
         """Lanes of x, then of y, by number."""
         kind, picks = self.type(x.dtype, x.lanes), ", ".join(f"i32 {i}" for i in order)
-        return self.pure(x.dtype, len(order), f"shufflevector {kind} %s, {kind} %s, <{len(order)} x i32> <{picks}>", x, y)
+        form = f"shufflevector {kind} %s, {kind} %s, <{len(order)} x i32> <{picks}>"
+        return self.pure(x.dtype, len(order), form, x, y)
 
     def transpose(self, rows: list[Value]) -> list[Value]:
         """As many vectors as lanes, rows to columns: each round interleaves the first half with the second.
