@@ -121,7 +121,7 @@ class Reduction:
         axis = normal_axis("softmax", axis, self.ndim)
         shifted = (self - self.max(axis, keepdims=True)) * LOG2_E
         powers = shifted.exp2()  # the error that exp would save is small beside the largest power, which is 1
-        return powers / powers.sum(axis, keepdims=True)
+        return powers * (1.0 / powers.sum(axis, keepdims=True))  # one division a row
 
     @real_function
     def log_softmax(self, axis: int = -1):

@@ -20,7 +20,7 @@ COSTLY = frozenset((ops.EXP2, ops.LOG2, ops.SIN, ops.SQRT, ops.DIV))
 ROW_ELEMENTS = {"cpu": 16384, "gpu": 8192}       # a row up to this size stays in one tile
 MAP_ELEMENTS = {"cpu": 8192, "gpu": 2048}        # elements of one block of a map
 PASS_TILE = {"cpu": 64, "gpu": 128}              # steps of a pass that holds a contraction
-REDUCE_TILE = {"cpu": 256, "gpu": 64}            # summed products of one step of a contraction
+REDUCE_TILE = {"cpu": 512, "gpu": 64}            # summed products of one step of a contraction
 
 
 @dataclass
@@ -114,7 +114,7 @@ def _contraction_tiles(tile, grid, passes, products, target: Target) -> None:
 def _accumulator(target: Target, nested, m, n, grid) -> tuple[int, int]:
     """Rows and columns of a block, halved until every unit has a block or the tile is one register tile."""
     if target.kind == "cpu":
-        rows, columns = (64, 64) if nested else (128, 512)
+        rows, columns = (64, 64) if nested else (256, 256)
         least_rows, least_columns = target.matrix[0].m, target.matrix[0].n
     else:
         rows, columns = (128, 128) if nested else (128, 256)
