@@ -21,6 +21,7 @@ from _setup import fail, require, small_model
 require("minivt", "minivt.models", "tokenizers", "jinja2", "tqdm")
 
 from minivt import stats
+from minivt.backends import MODULES
 from minivt.errors import MinivtError
 from minivt.models.chat import ChatTemplate
 from minivt.models.decoder import Config, Decoder, check_context, chunk_sizes
@@ -28,6 +29,7 @@ from minivt.models.gguf import GGUF, open_gguf
 from minivt.models.memory import check_memory
 from minivt.models.sampling import Sampler
 from minivt.models.tokenizer import StreamDecoder, Tokenizer
+from minivt.runtime.seam import backend_of, default_device
 from tqdm import tqdm
 
 DEFAULT_CONTEXT = 2048                      # tokens, or the model's own limit if that is less
@@ -50,7 +52,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="sample from this share (default: 1)")
     parser.add_argument("--seed", type=int, metavar="S", help="repeat the same random choices")
     parser.add_argument("--ctx", type=int, metavar="N", help="longest conversation in tokens (default: 2048)")
-    parser.add_argument("--backend", help="which implementation computes, such as cpu or cuda")
+    parser.add_argument("--backend", help=f"what computes: {', '.join(MODULES)} (default: cpu)")
     parser.add_argument("--stats", action="store_true", help="say on stderr what an answer cost")
     options = parser.parse_args(arguments)
     if options.question is not None and options.prompt is not None:
@@ -115,6 +117,7 @@ def open_chat(options: argparse.Namespace) -> Chat:
         sampler = Sampler(options.temperature, options.top_k, options.top_p, options.seed)
     except ValueError as error:
         fail(str(error))
+    backend_of(default_device())                               # a device that is not there is refused first
     file = open_gguf(options.model or small_model())
     config = Config.from_gguf(file)
     context = min(DEFAULT_CONTEXT, config.context) if options.ctx is None else options.ctx
@@ -168,11 +171,14 @@ class Chat:
         """Load the model, name it, and compile its programs for these numbers of new tokens."""
         self.decoder = Decoder(self.file, self.context, lambda layers: bar(layers, "load", "layer"))
         print(self.title(), flush=True)
-        for size in bar(sorted(set(sizes)), "compile", "program"):
-            self.decoder.compile(size)
+        with bar(None, "compile", "kernel") as progress:
+            for size in sorted(set(sizes)):
+                self.decoder.compiling = counter(progress)
+                self.decoder.compile(size)
 
     def title(self) -> str:
-        name = self.file.field("general.name", str, self.file.path.stem)
+        parts = (self.file.field(f"general.{key}", str, "") for key in ("basename", "size_label"))
+        name = "-".join(filter(None, parts)) or self.file.field("general.name", str, "a model")
         return f"{name} answers ({self.file.path.name}, {self.file.parameters / 1e6:,.0f} million parameters, " \
                f"context {self.context})"
 
@@ -219,7 +225,16 @@ def chat_loop(chat: Chat) -> int:
             chat.answer(chat.encode())
 
 
-def bar(items: Iterable, what: str, unit: str) -> Iterable:
+def counter(progress: tqdm):
+    """Lets a bar grow by each program's kernels: those that no cache holds."""
+    def update(done: int, total: int) -> None:
+        if done == 1:
+            progress.total = (progress.total or 0) + total
+        progress.update(1)
+    return update
+
+
+def bar(items: Iterable | None, what: str, unit: str) -> tqdm:
     """Progress on stderr while it is a terminal."""
     return tqdm(items, desc=what, unit=unit, file=sys.stderr, disable=None, leave=False)
 

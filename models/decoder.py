@@ -233,7 +233,8 @@ class Decoder:
         self.head = self.embedding if tied else Linear(weights, "output.weight", config.vocabulary, config.width)
         weights.finish()
         self.cached: list[int] = []                                           # the tokens whose keys are in the cache
-        self.programs = {size: jit(self.forward) for size in CHUNKS}
+        self.compiling: Callable[[int, int], None] | None = None              # told of kernels done and of all
+        self.programs = {size: jit(self.forward, self._compiled) for size in CHUNKS}
 
     def forward(self, tokens: Tensor, start: Variable, last: Variable) -> Tensor:
         """Logits after one of the new tokens, while all of them enter the cache.
@@ -246,8 +247,12 @@ class Decoder:
             x = block(x, start)
         return self.head(self.norm(x[last:last + 1]))
 
+    def _compiled(self, done: int, total: int) -> None:
+        if self.compiling is not None:
+            self.compiling(done, total)
+
     def compile(self, size: int) -> None:
-        """Build the program for chunks of `size` tokens ahead of its first use."""
+        """Build the program for chunks of `size` tokens ahead of its first use; `compiling` hears of its kernels."""
         self.cached.clear()                                                   # it writes to the cache
         self.run([0] * size, 0, size)
 

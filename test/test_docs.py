@@ -109,5 +109,5 @@ def test_the_matrix_counts_what_pytest_collects(collected):
 def test_the_matrix_names_tests_that_run(collected):
     """The first case of each: passed, not skipped."""
     first = [cases[0][0] for cases in collected.values()]
-    result = python("-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *first)
+    result = python("-m", "pytest", "-rs", "-p", "no:cacheprovider", *first)
     assert re.search(rf"^{len(first)} passed in ", result.stdout, re.MULTILINE), result.stdout

@@ -9,7 +9,7 @@ import atexit
 import ctypes
 from dataclasses import dataclass
 from functools import cache
-from typing import Callable, Sequence
+from typing import Sequence
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from minivt.dtypes import DType
 from minivt.errors import BackendError, CompileError, MemoryLimitError
 from minivt.graph import Node
 from minivt.runtime.cache import content_key, disk_cache
-from minivt.runtime.seam import Backend, Call, Runnable
+from minivt.runtime.seam import Backend, Call, Progress, Runnable
 from minivt.schedule.schedule import Launch
 from minivt.symbolic import evaluate
 
@@ -86,12 +86,12 @@ class CudaBackend(Backend):
             self.driver.memcpy_dtoh(out, memory)
         return out
 
-    def compile(self, launches: Sequence[Launch], progress: Callable[[int], None] | None = None) -> list[Executable]:
+    def compile(self, launches: Sequence[Launch], progress: Progress | None = None) -> list[Executable]:
         for done, launch in enumerate(launches, 1):
             if launch.source not in self.loaded:
                 self.loaded[launch.source] = self.load(launch.program)
             if progress:
-                progress(done)
+                progress(done, len(launches))
         return [self.loaded[launch.source] for launch in launches]
 
     def load(self, program: TileProgram) -> Executable:
@@ -161,7 +161,7 @@ def _driver():
     try:
         import pycuda.driver as driver
     except ModuleNotFoundError:
-        raise BackendError(f"cuda: pycuda is not installed; pip install 'minivt[cuda]' {CHOOSE}") from None
+        raise BackendError(f"cuda: pycuda is not installed; in the clone of minivt, pip install -e '.[cuda]', {CHOOSE}") from None
     except ImportError:
         raise BackendError(f"cuda: libcuda.so.1 was not found; install the NVIDIA driver {CHOOSE}") from None
     try:
@@ -217,7 +217,7 @@ def _nvrtc():
         from cuda.bindings import nvrtc
         nvrtc.nvrtcVersion()
     except (ImportError, RuntimeError):
-        raise BackendError(f"cuda: NVRTC was not found; pip install 'minivt[cuda]' {CHOOSE}") from None
+        raise BackendError(f"cuda: NVRTC was not found; in the clone of minivt, pip install -e '.[cuda]', {CHOOSE}") from None
     return nvrtc
 
 

@@ -14,7 +14,7 @@ from minivt import ops
 from minivt.codegen.packing import in_place_single
 from minivt.codegen.tile import LOAD, READ, SET, Contraction, Tile, contraction, tile_axes
 from minivt.graph import Node, toposort, walk
-from minivt.symbolic import TRUE, axis_size, linear
+from minivt.symbolic import axis_size, linear
 
 _COST = {ops.EXP2: 16, ops.LOG2: 24, ops.SIN: 60, ops.SQRT: 6, ops.DIV: 4, ops.IDIV: 20, ops.MOD: 20}
 LOOP_TRIPS = 8  # a guess of how often a loop whose bounds are unknown runs
@@ -187,31 +187,6 @@ def cheapest_copy(value: Node, index: Node, axes: tuple[Node, ...], lanes: int) 
         steps = -(-axis_size(axis) // used) / axis_size(axis)
         return steps * (_step_cost(value, axis, {}, used) + (1 if _stride(index, axis) == 1 else SCATTERED * used))
     return min((a for a in axes if axis_size(a) > 1), key=cost, default=None)
-
-
-def cross_axis(values: list[Node], lane: Node, axes: tuple[Node, ...]) -> Node | None:
-    """The counter along which all loads that are scattered over the lanes move by one, if there is one."""
-    found = None
-    for current in toposort(*values):
-        if current.op is not LOAD:
-            continue
-        index, valid = current.src
-        if _stride(index, lane) in (0, 1):
-            continue
-        terms = linear(index)[0]
-        along = next((a for a, c in terms if c == 1 and a in axes and a is not lane), None)
-        others = frozenset().union(*(tile_axes(a) for a, _ in terms if a not in axes))
-        if along is None or found not in (None, along) or along in others or lane in others \
-                or along in tile_axes(valid):
-            return None
-        found = along
-    return found
-
-
-def is_light(value: Node) -> bool:
-    """Whether the value is cheap and short, so that a body may hold many copies of it."""
-    work = [n for n in walk(value) if n.op in ops.ELEMENTWISE and not n.dtype.is_int]
-    return len(work) <= 16 and not any(n.op in _COST for n in work)
 
 
 def cross_axis(values: list[Node], lane: Node, axes: tuple[Node, ...]) -> Node | None:

@@ -25,7 +25,7 @@ from minivt.graph import Node, node, walk
 from minivt.runtime import realize as runtime
 from minivt.runtime.buffer import Buffer
 from minivt.runtime.realize import Plan
-from minivt.runtime.seam import backend_of
+from minivt.runtime.seam import Progress, backend_of
 from minivt.runtime.variables import VARIABLES, check_bound, variables_of
 from minivt.symbolic import evaluate
 
@@ -84,11 +84,12 @@ def _map(value, change: Callable):
     return value
 
 
-def jit(function: Callable) -> Callable:
+def jit(function: Callable, progress: Progress | None = None) -> Callable:
     """A function that is traced at its first call and replayed afterwards.
 
     Arguments: Tensors, bound Variables and plain hashable values, also nested. CaptureError for a read value, another
     shape, dtype or plain value than at the first call, an argument returned as it came, a computation forced inside.
+    progress: called as the first call compiles, with the number of kernels done and of all.
     """
     captured: list[Captured] = []
 
@@ -96,7 +97,7 @@ def jit(function: Callable) -> Callable:
     def call(*args, **kwargs):
         if captured:
             return captured[0].replay(args, kwargs)
-        made, results = Captured.trace(function, args, kwargs)
+        made, results = Captured.trace(function, args, kwargs, progress)
         captured.append(made)
         return results
     call.captured = captured
@@ -129,12 +130,12 @@ class Captured:
     """One traced function: its plan, its memory, and which launch arguments change from run to run."""
 
     @staticmethod
-    def trace(function, args, kwargs):
+    def trace(function, args, kwargs, progress):
         tensors: list = []
         key: list = []
         _flatten((args, kwargs), tensors, key)
         made = Captured()
-        made.name, made.key = function.__qualname__, tuple(key)
+        made.name, made.key, made.progress = function.__qualname__, tuple(key), progress
         results = made._trace(function, args, kwargs, tensors)
         return made, results
 
@@ -179,7 +180,7 @@ class Captured:
         self.backend = backend_of(self.device)
         versions = [_first_version(s.node) for s in states]
         sinks = list(dict.fromkeys(n for n in roots if n.op is not ops.BUFFER))
-        self.plan = Plan.make(sinks, self.backend, self.device, lambda b: b in versions)
+        self.plan = Plan.make(sinks, self.backend, self.device, lambda b: b in versions, self.progress)
         self.variables = variables_of(*roots)
         self.memories = self.plan.allocate(self.backend, {v.arg[0]: v.arg[2] for v in self.variables})
         self.runnable = self.plan.prepare(self.backend, self.memories)

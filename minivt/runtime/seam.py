@@ -20,6 +20,7 @@ from minivt.errors import BackendError
 from minivt.schedule.schedule import Launch
 
 SEAM_VERSION = 1
+Progress = Callable[[int, int], None]  # told how many kernels of how many are compiled
 
 
 @dataclass
@@ -60,9 +61,9 @@ class Backend(ABC):
         """The elements as an array of dtype.storage; shares memory where it can."""
 
     @abstractmethod
-    def compile(self, launches: Sequence[Launch], progress: Callable[[int], None] | None = None) -> list:
+    def compile(self, launches: Sequence[Launch], progress: Progress | None = None) -> list:
         """An executable for each launch; kernels of equal source are compiled once, and `launch.program` is made only
-        for those that no cache holds. progress is told how many are done. CompileError where code is rejected."""
+        for those that no cache holds. CompileError where code is rejected."""
 
     @abstractmethod
     def prepare(self, calls: list[Call]) -> Runnable:

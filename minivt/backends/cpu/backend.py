@@ -8,7 +8,7 @@ import functools
 import json
 import threading
 from dataclasses import dataclass
-from typing import Callable, Sequence
+from typing import Sequence
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from minivt.codegen.target import Target, cpu_target
 from minivt.dtypes import DType
 from minivt.graph import Node
 from minivt.runtime.cache import content_key, disk_cache, source_version
-from minivt.runtime.seam import Backend, Call, Runnable
+from minivt.runtime.seam import Backend, Call, Progress, Runnable
 from minivt.runtime.threads import thread_count
 from minivt.schedule.schedule import Launch
 from minivt.symbolic import structure
@@ -59,7 +59,7 @@ class CpuBackend(Backend):
 
     # --- code ---
 
-    def compile(self, launches: Sequence[Launch], progress: Callable[[int], None] | None = None) -> list[Executable]:
+    def compile(self, launches: Sequence[Launch], progress: Progress | None = None) -> list[Executable]:
         distinct = {launch.source: launch for launch in launches}
         keys = {source: self._key(source) for source in distinct}
         fresh = {}
@@ -91,7 +91,7 @@ class CpuBackend(Backend):
             self.loaded[key] = _load(stored)
             finished += 1
             if progress is not None:
-                progress(finished)
+                progress(finished, len(kernels))
         compile_many([(key, k.ir_text) for key, k in kernels.items()], self.host, keep)
 
     def _key(self, source: Node) -> str:
