@@ -14,6 +14,7 @@ setup(
     extras_require={
         "models": ["tokenizers>=0.20", "jinja2>=3.1"],
         "cuda": ["pycuda>=2026.1", "cuda-bindings>=13,<14"],
-        "test": ["pytest>=8", "hypothesis>=6", "pytest-timeout>=2.3", "ml_dtypes>=0.5", "tokenizers>=0.20", "jinja2>=3.1"],
+        "test": ["pytest>=8", "hypothesis>=6", "pytest-timeout>=2.3", "ml_dtypes>=0.5", "tokenizers>=0.20",
+                 "jinja2>=3.1"],
     },
 )

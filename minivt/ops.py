@@ -107,7 +107,8 @@ def _condition(types, arg):
 
 def _same_size(types, arg):
     if types[0].itemsize != arg.itemsize:
-        raise DTypeError(f"bitcast: {types[0]} has {types[0].itemsize} bytes and {arg} has {arg.itemsize}; sizes must agree")
+        raise DTypeError(f"bitcast: {types[0]} has {types[0].itemsize} bytes and {arg} has {arg.itemsize}; "
+                         "sizes must agree")
     return arg
 
 
@@ -216,7 +217,8 @@ SCATTER = primitive("SCATTER", group="index", inputs=("base", "index", "updates"
 # --- effect ----------------------------------------------------------------------------------------------------------
 COPY = primitive("COPY", group="effect", inputs=("x",), arg="the device",
     meaning="the same elements in another device's memory", shape=lambda s, a: s[0], dtype=_first)
-CONTIGUOUS = primitive("CONTIGUOUS", group="effect", inputs=("x",), arg="None, or what tells this copy from others of x",
+CONTIGUOUS = primitive("CONTIGUOUS", group="effect", inputs=("x",),
+    arg="None, or what tells this copy from others of x",
     meaning="the same elements, in memory of their own", shape=lambda s, a: s[0], dtype=_first)
 
 

@@ -46,7 +46,7 @@ def unpack_plain(values: Tensor) -> Tensor:
 def unpack_q4_1(blocks: Tensor) -> Tensor:
     """d·q + m with 4-bit q: bytes 0-1 d, 2-3 m, 4-19 q; low nibbles are elements 0-15, high nibbles 16-31."""
     scale, offset = half(blocks[..., 0:2]), half(blocks[..., 2:4])      # (..., blocks, 1)
-    shift = (arange(2) * 4).cast(dtypes.uint8).reshape(2, 1)            # low nibble, high nibble
+    shift = (arange(2, device=blocks.device) * 4).cast(dtypes.uint8).reshape(2, 1)            # low nibble, high nibble
     q = (blocks[..., None, 4:20] >> shift) & 15                         # (..., blocks, 2, 16)
     q = q.reshape(*blocks.shape[:-1], 32).cast(dtypes.float32)
     return join_blocks(q * scale + offset)

@@ -1,4 +1,4 @@
-"""Running one computation on the devices that schedule it, and what tests of the schedule count. Not for tests themselves."""
+"""Running one computation on the devices that schedule it, and what tests of the schedule count. No tests are here."""
 import numpy as np
 
 import minivt
@@ -42,7 +42,8 @@ def softmax(x: np.ndarray) -> np.ndarray:
         return e / e.sum(-1, keepdims=True)
 
 
-def attention(change=None, change_array=None, heads=(4, 2), queries=70, keys=70, size=16, weigh=None, weigh_array=softmax):
+def attention(change=None, change_array=None, heads=(4, 2), queries=70, keys=70, size=16, weigh=None,
+              weigh_array=softmax):
     """(make, expected) of an attention whose scores s at query i and key j pass through change(s, i, j, tensor).
 
     heads: of queries and of keys. change_array and weigh_array say the same of NumPy arrays.

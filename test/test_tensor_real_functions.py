@@ -27,7 +27,8 @@ def test_integers_round_to_themselves(name):
 
 
 # NumPy's own exp2 and log2 are off by up to 1 and 2 ulp; exp rounds a product of |x| * log2 e before.
-@pytest.mark.parametrize("name, limit", [("exp", 2 + 2 * np.abs(WIDE)), ("sqrt", 0.5), ("log", 3), ("exp2", 1), ("log2", 2)])
+@pytest.mark.parametrize("name, limit", [("exp", 2 + 2 * np.abs(WIDE)), ("sqrt", 0.5), ("log", 3), ("exp2", 1),
+                                         ("log2", 2)])
 def test_ulps_in_float32(name, limit):
     x = WIDE if "exp" in name else np.abs(WIDE) + np.float32(1e-30)
     exact = getattr(np, name)(x.astype(np.float64))

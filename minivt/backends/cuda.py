@@ -161,7 +161,8 @@ def _driver():
     try:
         import pycuda.driver as driver
     except ModuleNotFoundError:
-        raise BackendError(f"cuda: pycuda is not installed; in the clone of minivt, pip install -e '.[cuda]', {CHOOSE}") from None
+        raise BackendError("cuda: pycuda is not installed; in the clone of minivt, pip install -e '.[cuda]', "
+                           f"{CHOOSE}") from None
     except ImportError:
         raise BackendError(f"cuda: libcuda.so.1 was not found; install the NVIDIA driver {CHOOSE}") from None
     try:
@@ -217,7 +218,8 @@ def _nvrtc():
         from cuda.bindings import nvrtc
         nvrtc.nvrtcVersion()
     except (ImportError, RuntimeError):
-        raise BackendError(f"cuda: NVRTC was not found; in the clone of minivt, pip install -e '.[cuda]', {CHOOSE}") from None
+        raise BackendError("cuda: NVRTC was not found; in the clone of minivt, pip install -e '.[cuda]', "
+                           f"{CHOOSE}") from None
     return nvrtc
 
 

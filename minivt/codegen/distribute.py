@@ -282,7 +282,7 @@ class Lowering:
             s.arg.accumulate and isinstance(self.products[s].a, Operand) for s in inner)
 
     def accumulating(self, s: Node, group: list[Node]) -> Node:
-        """One group of instructions stays unfinished while the next is issued, so its slot is released a step later."""
+        """One group of instructions stays unfinished while the next is issued; its slot is released a step later."""
         sums = tuple(self.array(x.arg.tile) for x in group)
         ring = self.feed.group[group[0]].ring
         previous = t.statement(t.RELEASE, (ring, 1))

@@ -56,7 +56,8 @@ def show_program(program: TileProgram) -> str:
     """A TileProgram, a line for each statement."""
     lines = [f"{program.name}: " + ", ".join(f"p{p.slot} {p.dtype}[{_size(p.size)}]{' out' if p.written else ''}"
                                              for p in program.params)]
-    lines.append("grid " + (", ".join(f"{counter_name(g)} < {_size(g.arg[1])}" for g in program.grid) or "of one block"))
+    grid = ", ".join(f"{counter_name(g)} < {_size(g.arg[1])}" for g in program.grid)
+    lines.append(f"grid {grid or 'of one block'}")
     stack = [(program.body, 1)]
     while stack:
         current, depth = stack.pop()
@@ -84,7 +85,8 @@ def _statement(current: Node) -> str:
         param, axes = current.arg
         index, valid, value = map(show_value, current.src)
         mask = "" if current.src[1] is TRUE else f" if {valid}"
-        return f"STORE p{param.slot}[{index}{mask}] over [{', '.join(f'{counter_name(a)}:{a.arg[1]}' for a in axes)}] = {value}"
+        points = ", ".join(f"{counter_name(a)}:{a.arg[1]}" for a in axes)
+        return f"STORE p{param.slot}[{index}{mask}] over [{points}] = {value}"
     raise AssertionError(current.op)
 
 

@@ -86,7 +86,8 @@ def matrix_product(statement: Node, how: Contraction, target: Target) -> Product
     operand = bulk_operand(b, n, k, padded(n.arg[1], instruction.n))
     if operand is None:
         return None
-    return Product(statement, instruction, m, n, k, bulk_operand(a, m, k, padded(m.arg[1], instruction.m)) or a, operand)
+    first = bulk_operand(a, m, k, padded(m.arg[1], instruction.m)) or a
+    return Product(statement, instruction, m, n, k, first, operand)
 
 
 def padded(size: int, unit: int) -> int:
@@ -165,7 +166,8 @@ def bulk_operand(value: Node, free: Node, contracted: Node, room: int) -> Operan
     box = (span // itemsize, outer.arg[1]) + (1,) * len(extra)
     described = Box(value.arg, constant, sizes, (row,) + tuple(c for _, c in extra), box, span)
     rooms = {free: room, contracted: contracted.arg[1]}
-    tile = SharedTile(outer.arg[1], inner.arg[1], itemsize, span, (rooms[outer], padded(rooms[inner], span // itemsize)))
+    room = rooms[outer], padded(rooms[inner], span // itemsize)
+    tile = SharedTile(outer.arg[1], inner.arg[1], itemsize, span, room)
     starts = tuple(positions[x].start if positions[x].start is not None else ZERO for x in (inner, outer))
     return Operand(described, tile, starts + tuple(a for a, _ in extra),
                    "columns" if inner is contracted else "rows")

@@ -66,6 +66,7 @@ def cpu_target(vector_bytes: int, registers: int, l2_bytes: int, units: int, fea
 
 SM_90A = Target("sm_90a", "gpu", 16, 65536, 227 * 1024, 256 * 128 * 4, 32, 132,
                 ("tma", "mbarrier", "setmaxnreg", "wgmma"),
-                tuple(MatrixInstruction("wgmma", 64, n, 16, t, t, dtypes.float32, 128, ("shared", "fragment"), ("shared",))
+                tuple(MatrixInstruction("wgmma", 64, n, 16, t, t, dtypes.float32, 128,
+                                        ("shared", "fragment"), ("shared",))
                       for t in (dtypes.bfloat16, dtypes.float16) for n in (256, 128, 64, 32, 16, 8)),
                 "minivt.codegen.render.cuda")

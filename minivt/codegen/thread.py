@@ -145,7 +145,8 @@ ADVANCE = _row("ADVANCE", "thread statement", (), "the Ring", "the next slot bec
 MULTIPLY = _row("MULTIPLY", "thread statement", ("keep", "a", "b"), "a Multiply", "start accumulator += a * b")
 OPEN = _row("OPEN", "thread statement", (), "the Arrays", "what follows multiplies into and from these registers")
 COMMIT = _row("COMMIT", "thread statement", (), "the accumulators", "the multiplications since OPEN are one group")
-SETTLE = _row("SETTLE", "thread statement", (), "(n, the Arrays)", "wait until at most n groups run; the arrays are done")
+SETTLE = _row("SETTLE", "thread statement", (), "(n, the Arrays)",
+              "wait until at most n groups run; the arrays are done")
 
 BLOCK_NUMBER = "block"
 THREAD_NUMBER = "thread"

@@ -4,7 +4,8 @@ A kernel is a grid of independent blocks. Each block runs a body of statements; 
 a value for each combination of its tile axes. A value is a scalar expression over elementwise primitives, LOAD, READ,
 AXIS, VARIABLE and CONST, evaluated at each point; a tile is always read at the counters that it was written with, so
 READ needs no index. Contractions, reductions, copies and maps are all the one statement SET; what a target does with
-it follows from its structure. Not for choosing tiles (schedule) nor for threads and vector lanes (distribute, vectorize).
+it follows from its structure. Not for choosing tiles (schedule) nor for threads and vector lanes (distribute,
+vectorize).
 
 A causal attention block, for instance:
     SET m[i] = -inf; SET l[i] = 0; SET o[i, d] = 0
@@ -66,11 +67,14 @@ class Set:
 
 
 LOAD = Op("LOAD", "kernel", ("index", "valid"), arg="the Param",
-          meaning="the element at a flat index of an argument; 0, and memory is not touched, where not valid", dtype=None)
-READ = Op("READ", "kernel", (), arg="the Tile", meaning="the tile's value at the current counters of its axes", dtype=None)
+          meaning="the element at a flat index of an argument; 0, and memory is not touched, where not valid",
+          dtype=None)
+READ = Op("READ", "kernel", (), arg="the Tile", meaning="the tile's value at the current counters of its axes",
+          dtype=None)
 REDUCE = Op("REDUCE", "kernel", ("value",), arg="(ops.SUM or ops.MAX, axes, origin in the graph)",
             meaning="the reduction of value over some counters; before tiling only", dtype=None)
-SET = Op("SET", "statement", ("value",), arg="a Set", meaning="for all counters of the tile: tile (op)= value", dtype=None)
+SET = Op("SET", "statement", ("value",), arg="a Set", meaning="for all counters of the tile: tile (op)= value",
+         dtype=None)
 STORE = Op("STORE", "statement", ("index", "valid", "value"), arg="(Param, tile axes)",
            meaning="for all counters of the axes, where valid: param[index] = value", dtype=None)
 LOOP = Op("LOOP", "statement", ("body", "start", "stop"), arg="the AXIS of kind 'loop'",

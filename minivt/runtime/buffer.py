@@ -10,18 +10,22 @@ _numbers = itertools.count()
 
 
 class Buffer:
-    """shape: tuple of ints; memory: what the backend's allocate returned, None until the first use."""
-    __slots__ = ("shape", "dtype", "device", "memory", "owner", "number", "__weakref__")
+    """shape: of ints and symbolic sizes; extent: the sizes that it was computed for, where some are symbolic.
 
-    def __init__(self, shape: tuple[int, ...], dtype: DType, device: str, memory=None, owner=None):
+    memory: what the backend's allocate returned.
+    """
+    __slots__ = ("shape", "extent", "dtype", "device", "memory", "owner", "number", "__weakref__")
+
+    def __init__(self, shape: tuple, dtype: DType, device: str, memory=None, owner=None, extent=None):
         self.shape, self.dtype, self.device = tuple(shape), dtype, device
+        self.extent = self.shape if extent is None else tuple(extent)
         self.memory = memory
         self.owner = owner  # who else may look at the memory: a NumPy array it was borrowed from or lent to
         self.number = next(_numbers)
 
     @property
     def size(self) -> int:
-        return prod(self.shape)
+        return prod(self.extent)
 
     @property
     def nbytes(self) -> int:

@@ -210,8 +210,8 @@ class Captured:
             if tensor is None or tensor.node is shown:
                 continue
             if any(other is not entry and other[1] is shown for other in self.read):
-                raise CaptureError(f"{self.name}: a tensor that shared its memory with another at the capture was assigned "
-                                   "since; which of them was read is not known: capture the function again")
+                raise CaptureError(f"{self.name}: a tensor that shared its memory with another at the capture was "
+                                   "assigned since; which of them was read is not known: capture the function again")
             if (tensor.node.shape, tensor.dtype) != (shown.shape, shown.dtype):
                 raise CaptureError(f"{self.name}: a tensor read at the capture as {shown.dtype}{list(shown.shape)} is "
                                    f"{tensor.dtype}{list(tensor.node.shape)} now; capture the function again")
@@ -261,7 +261,7 @@ class Captured:
         """New memory for a result: an earlier one may still be alive."""
         memory = self.backend.allocate(prod(evaluate(s, VARIABLES) for s in n.shape) * n.dtype.itemsize)
         self._rebind(slots, memory)
-        return node(ops.BUFFER, (), Buffer(n.shape, n.dtype, self.device, memory), n.dtype)
+        return runtime.buffer_node(n, self.device, memory)
 
     def _rebind(self, slots, memory) -> None:
         for call, slot in slots:

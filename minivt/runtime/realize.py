@@ -45,10 +45,20 @@ def to_numpy(buffer_node: Node) -> np.ndarray:
     if buffer_node.op is not ops.BUFFER:
         buffer_node, = realize([buffer_node])
     buffer = buffer_node.arg
-    shape = tuple(evaluate(s, VARIABLES) for s in buffer.shape)
-    array = backend_of(buffer.device).to_host(buffer.memory, shape, buffer.dtype)
+    check_extents([buffer_node])
+    array = backend_of(buffer.device).to_host(buffer.memory, buffer.extent, buffer.dtype)
     buffer.owner = array if buffer.owner is None else buffer.owner  # no later version may write where it looks
     return array
+
+
+def check_extents(nodes: list[Node]) -> None:
+    """BoundsError where memory below the nodes was computed for other values of its Variables."""
+    for n in walk(*nodes):
+        if n.op is ops.BUFFER and any(isinstance(s, Node) for s in n.shape):
+            asked = tuple(evaluate(s, VARIABLES) for s in n.shape)
+            if asked != n.arg.extent:
+                raise BoundsError(f"realize: a tensor was computed with shape {n.arg.extent} and its variables now ask "
+                                  f"{asked}; bind them as they were, or compute it again")
 
 
 def realize(nodes: list[Node], device: str | None = None) -> list[Node]:
@@ -122,6 +132,7 @@ def device_of(nodes: list[Node], default: str | None = None) -> str:
 
 def _run(nodes: list[Node], device: str | None) -> dict[Node, Node]:
     device = device_of(nodes, device)
+    check_extents(nodes)
     backend = backend_of(device)
     if hasattr(backend, "evaluate"):
         return {n: from_numpy(a, n.dtype, device) for n, a in zip(nodes, backend.evaluate(nodes, VARIABLES))}
@@ -130,8 +141,14 @@ def _run(nodes: list[Node], device: str | None) -> dict[Node, Node]:
     memories = plan.allocate(backend, VARIABLES)
     plan.prepare(backend, memories).run(VARIABLES)
     plan.record(VARIABLES)
-    return {n: node(ops.BUFFER, (), Buffer(n.shape, n.dtype, device, memories[plan.home(n)]), n.dtype)
-            for n in nodes}
+    return {n: buffer_node(n, device, memories[plan.home(n)]) for n in nodes}
+
+
+def buffer_node(computed: Node, device: str, memory) -> Node:
+    """A BUFFER node over the memory that holds a node's value for the present values of its Variables."""
+    extent = tuple(evaluate(s, VARIABLES) for s in computed.shape)
+    made = Buffer(computed.shape, computed.dtype, device, memory, extent=extent)
+    return node(ops.BUFFER, (), made, computed.dtype)
 
 
 def _overwritable(others: list[Node]):

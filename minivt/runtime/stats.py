@@ -17,13 +17,13 @@ from math import prod
 from minivt import ops
 from minivt.codegen.tile import BLOCK, LOAD, LOOP, SET, TileProgram
 from minivt.graph import Node, substitute, toposort
-from minivt.symbolic import AXIS, as_index, bounds, build, evaluate, linear
+from minivt.symbolic import AXIS, as_index, bounds, build, conjuncts, evaluate, linear
 
 AVERAGED = 4096  # counters around a loop for which its clipped length is looked at one by one
 FREE_OPS = frozenset((ops.CAST, ops.BITCAST, ops.WHERE, ops.CONST, ops.VARIABLE))
 
 
-@dataclass
+@dataclass(eq=False)
 class Stats:
     """kernels: launches. bytes_read, bytes_written: distinct elements of arguments, each counted once a launch.
     flops: arithmetic on floats. peak_bytes: the most memory held at once. compile_s: seconds in code generation."""
@@ -127,14 +127,15 @@ def _touch(statement: Node, touched: dict, known: dict[str, int]) -> None:
     """Note the distinct elements that the loads and the store of a statement reach."""
     if statement.op is not SET:
         param, axes = statement.arg
-        touched[(param, statement.src[0])] = _points(statement.src[0], known)
+        touched[(param, statement.src[0])] = _points(statement.src[0], statement.src[1], known)
     for current in toposort(*statement.src):
         if current.op is LOAD:
-            touched[(current.arg, current.src[0])] = _points(current.src[0], known)
+            touched[(current.arg, current.src[0])] = _points(*current.src, known)
 
 
-def _points(index: Node, known: dict[str, int]) -> int:
-    """How many distinct values an index takes at most: for each counter, no more than its terms tell apart.
+def _points(index: Node, valid: Node, known: dict[str, int]) -> int:
+    """How many distinct values an index takes at most: for each counter, no more than its terms tell apart, and for
+    counters that a mask holds below a size, no more than that.
 
     before:  20 * (k // 32) + k % 16 + 4 for k < 576
     after:   min(576, 18 * 16)
@@ -147,7 +148,14 @@ def _points(index: Node, known: dict[str, int]) -> int:
             size = _size(counter, known)
             count = min(size, high - low + 1) if len(counters) == 1 and not _has_load(atom) else size
             apart[counter] = min(size, apart.get(counter, 1) * count)
-    return prod(apart.values())
+    total = prod(apart.values())
+    for condition in conjuncts(valid):
+        below = [n for n in toposort(condition) if n.op is AXIS and n in apart]
+        limit = condition.src[1] if condition.op is ops.LT else None
+        if below and limit is not None and not any(n.op in (AXIS, LOAD) for n in toposort(limit)):
+            together = prod(apart[n] for n in below)
+            total = total // together * min(together, max(0, evaluate(limit, known)))
+    return total
 
 
 def _has_load(value: Node) -> bool:

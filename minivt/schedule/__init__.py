@@ -1,4 +1,4 @@
-"""Graph to kernels: where to cut (partition), index expressions (indexing), one-pass reductions (online), tiles (tiling).
+"""Graph to kernels: cuts (partition), index expressions (indexing), one-pass reductions (online), tiles (tiling).
 
 Not for code of any target (codegen) nor for running (runtime).
 """

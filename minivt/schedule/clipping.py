@@ -12,8 +12,8 @@ from minivt.codegen.tile import LOAD
 from minivt.graph import Node, const, node, substitute, walk
 from minivt.schedule.indexing import to_index
 from minivt.schedule.kernel import identity
-from minivt.symbolic import (AXIS, FALSE, TRUE, add, as_index, axis_size, bounds, build, conjuncts, idiv, linear, maximum,
-                             minimum, mul, sub)
+from minivt.symbolic import (AXIS, FALSE, TRUE, add, as_index, axis_size, bounds, build, conjuncts, idiv, linear,
+                             maximum, minimum, mul, sub)
 
 
 @dataclass(frozen=True)

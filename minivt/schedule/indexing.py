@@ -11,8 +11,8 @@ from minivt import dtypes, ops
 from minivt.codegen.tile import LOAD, Param, load
 from minivt.graph import Node, const, node, toposort, walk
 from minivt.schedule.kernel import reduce
-from minivt.symbolic import (FALSE, TRUE, ZERO, Size, add, as_index, as_size, axis, both, bounds, build, idiv, le, lt, mod, mul,
-                             sub)
+from minivt.symbolic import (FALSE, TRUE, ZERO, Size, add, as_index, as_size, axis, both, bounds, build, idiv, le, lt,
+                             mod, mul, sub)
 
 Index = tuple[Node, ...]
 HALF = (dtypes.float16, dtypes.bfloat16)

@@ -114,7 +114,7 @@ def _steps(roots, counter: Node) -> list[int]:
     found = set()
     for current in toposort(*roots):
         if current.op in (ops.IDIV, ops.MOD) and current.src[1].op is ops.CONST:
-            value, divisor = current.src[0], current.src[1].arg
+            value, divisor = current.src[0], max(1, current.src[1].arg)
             inner = value.src[1].arg if value.op is ops.IDIV and value.src[1].op is ops.CONST else 1
             if value is counter or inner > 1 and value.src[0] is counter:
                 found.update((inner, inner * divisor))
@@ -128,7 +128,8 @@ def _recount(kernel: Kernel, positions: dict[Node, Node], counters: dict[Node, t
     """The kernel with counters replaced: their values by expressions, their places among the axes by new ones."""
     axes = tuple(new for a in kernel.axes for new in counters.get(a, (a,)))
     roots = substitute(kernel.roots, positions, build)
-    return Kernel(kernel.params, tuple(Sink(s.param, axes, *roots[3 * n:3 * n + 3]) for n, s in enumerate(kernel.sinks)))
+    return Kernel(kernel.params, tuple(Sink(s.param, axes, *roots[3 * n:3 * n + 3])
+                                       for n, s in enumerate(kernel.sinks)))
 
 
 def merge_axes(kernel: Kernel) -> Kernel:

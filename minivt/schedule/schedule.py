@@ -128,20 +128,19 @@ def program_of(root: Node, target: Target) -> TileProgram:
 
 def _wanted_cuts(target: Target):
     """A judge for partition: it looks only at kernels that have changed since it last saw them."""
-    judged: dict[Node, set[Node]] = {}  # root -> the nodes of its kernel when it was judged
-    seen: set[Node] = set()             # all roots of the partition before
+    judged: dict[Node, tuple[set[Node], set[Node]]] = {}  # root -> the nodes inside its kernel, the roots it reads
 
     def wanted(part: Partition) -> set[Node]:
         cuts: set[Node] = set()
         readers = users(part.order)
-        fresh = part.root_set - seen
-        seen.update(fresh)
         for root in part.roots:
             if root.op in ALWAYS_CUT and root.op not in (ops.ASSIGN, ops.CONTIGUOUS):
                 continue
-            if root in judged and judged[root].isdisjoint(fresh):
+            inside, read = judged.get(root, ({root}, set()))
+            if inside.isdisjoint(part.root_set) and read <= part.root_set:
                 continue
-            judged[root] = {n for n in part.cone(root) if n is root or n not in part.root_set}
+            cone = part.cone(root)
+            judged[root] = {n for n in cone if n not in part.root_set}, {n for n in cone if n in part.root_set} - {root}
             source, _ = canonical(root, part)
             found = _verdict(source, target)
             if found is not None:

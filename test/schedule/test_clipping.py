@@ -30,7 +30,8 @@ def test_upper_limit_is_exact(limit):
 def test_lower_limit_is_exact(limit):
     got = intervals(le(limit, KEYS))
     assert [b for start, stop, _ in got for b in range(start, stop)] == [b for b in range(10) if 8 * b + 7 >= limit]
-    assert [b for start, stop, holds in got if holds for b in range(start, stop)] == [b for b in range(10) if 8 * b >= limit]
+    inside = [b for start, stop, holds in got if holds for b in range(start, stop)]
+    assert inside == [b for b in range(10) if 8 * b >= limit]
 
 
 @pytest.mark.parametrize("first", range(0, 70, 3))
@@ -68,7 +69,8 @@ def test_only_identities_are_masked_out():
 def test_sum_keeps_what_lies_outside_a_mask(outside, device):
     x = floats(4, 300)
     expected = np.where(np.arange(300) < 100, x, outside).sum(-1)
-    agree(lambda tensor, count: where(count(300) < 100, tensor(x), outside).sum(-1), expected, device, 1, tolerance=1e-4)
+    agree(lambda tensor, count: where(count(300) < 100, tensor(x), outside).sum(-1), expected, device, 1,
+          tolerance=1e-4)
 
 
 def test_comparison_of_floats_in_a_mask(small_tiles):

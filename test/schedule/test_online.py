@@ -30,11 +30,13 @@ VARIANTS = {
     "two masks": (lambda s, i, j, _: where(j > i - 20, where(j <= i, s, NEVER), NEVER), window_array),
     "softcap": (lambda s, i, j, _: causal((s / 5.0).tanh() * 5.0, i, j, _),
                 lambda s, i, j: causal_array(np.tanh(s / 5) * 5, i, j)),
-    "ALiBi": (lambda s, i, j, tensor: causal(s + tensor(SLOPES).reshape(2, 2, 1, 1) * (j - i).cast("float32"), i, j, tensor),
+    "ALiBi": (lambda s, i, j, tensor: causal(s + tensor(SLOPES).reshape(2, 2, 1, 1) * (j - i).cast("float32"), i, j,
+                                             tensor),
               lambda s, i, j: causal_array(s + SLOPES.reshape(4, 1, 1) * (j - i), i, j)),
     "key mask from memory": (lambda s, i, j, tensor: where(tensor(KEPT) & (j <= i), s, NEVER),
                              lambda s, i, j: np.where(KEPT & (j <= i), s, NEVER)),
-    "documents": (lambda s, i, j, tensor: where((tensor(DOCUMENT).unsqueeze(1) == tensor(DOCUMENT)) & (j <= i), s, NEVER),
+    "documents": (lambda s, i, j, tensor: where((tensor(DOCUMENT).unsqueeze(1) == tensor(DOCUMENT)) & (j <= i), s,
+                                                NEVER),
                   lambda s, i, j: np.where((DOCUMENT[:, None] == DOCUMENT) & (j <= i), s, NEVER)),
     "added mask": (lambda s, i, j, tensor: s + tensor(BIAS), lambda s, i, j: s + BIAS),
     "added -1e9": (lambda s, i, j, _: s + where(j <= i, 0.0, -1e9), lambda s, i, j: s + np.where(j <= i, 0, -1e9)),
@@ -118,7 +120,8 @@ def test_attention_over_products(product, device):
 def test_logsumexp_is_one_pass(columns, device):
     x = floats(5, columns) * 10
     top = x.max(-1)
-    agree(lambda tensor, _: tensor(x).logsumexp(-1), np.log(np.exp(x - top[:, None]).sum(-1)) + top, device, 1, x.nbytes)
+    expected = np.log(np.exp(x - top[:, None]).sum(-1)) + top
+    agree(lambda tensor, _: tensor(x).logsumexp(-1), expected, device, 1, x.nbytes)
 
 
 def test_cross_entropy_is_one_kernel(device):

@@ -78,7 +78,8 @@ def compiler_version() -> str:
     """What, besides the IR and the target, decides the object code: a part of every cache key."""
     import llvmlite
 
-    return f"llvmlite {llvmlite.__version__}, LLVM {'.'.join(map(str, _binding().llvm_version_info))}, instcombine O3 pic small"
+    llvm = ".".join(map(str, _binding().llvm_version_info))
+    return f"llvmlite {llvmlite.__version__}, LLVM {llvm}, instcombine O3 pic small"
 
 
 @functools.cache
