@@ -77,6 +77,16 @@ def per_node(rule: Callable) -> Callable:
 @per_node
 def bounds(value: Node) -> tuple[int, int]:
     """The lowest and highest value that the expression can take, as far as intervals tell."""
+    low, high = _interval(value)
+    if value.dtype.is_int and value.dtype.itemsize < 8:
+        bits = 8 * value.dtype.itemsize
+        least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if value.dtype.kind == "i" else (0, (1 << bits) - 1)
+        return (low, high) if least <= low and high <= most else (least, most)  # what leaves the dtype wraps around
+    return low, high
+
+
+def _interval(value: Node) -> tuple[int, int]:
+    """The bounds before the dtype is looked at."""
     op, src = value.op, value.src
     if op is ops.CONST:
         return int(value.arg), int(value.arg)
@@ -108,8 +118,6 @@ def bounds(value: Node) -> tuple[int, int]:
     if op is ops.WHERE:
         (a, b), (c, d) = bounds(src[1]), bounds(src[2])
         return min(a, c), max(b, d)
-    if value.dtype.kind == "u" and value.dtype.itemsize < 4:
-        return 0, (1 << 8 * value.dtype.itemsize) - 1
     if op is ops.CAST and src[0].dtype.is_int:
         return bounds(src[0])
     return -UNBOUNDED, UNBOUNDED
