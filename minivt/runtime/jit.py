@@ -17,7 +17,7 @@ import weakref
 from collections import Counter
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Callable
+from typing import Any, Callable, Hashable
 
 from minivt import ops
 from minivt.errors import CaptureError
@@ -65,12 +65,20 @@ def _flatten(value, tensors: list, key: list) -> Any:
         return None
     if isinstance(value, (tuple, list)):
         key.append((type(value).__name__, len(value)))
-        return type(value)(_flatten(v, tensors, key) for v in value)
+        return _sequence(value, (_flatten(v, tensors, key) for v in value))
     if isinstance(value, dict):
         key.append(("dict", tuple(value)))
         return {k: _flatten(v, tensors, key) for k, v in value.items()}
+    if not isinstance(value, Hashable):
+        raise CaptureError(f"jit: an argument is a {type(value).__name__}; arguments are Tensors, Variables and plain "
+                           "hashable values: make an array a Tensor")
     key.append(value)
     return None
+
+
+def _sequence(like, items):
+    """A tuple, named tuple or list of the kind of `like`."""
+    return like._make(items) if hasattr(like, "_make") else type(like)(items)
 
 
 def _map(value, change: Callable):
@@ -78,7 +86,7 @@ def _map(value, change: Callable):
     if hasattr(value, "node") and hasattr(value, "device"):
         return change(value)
     if isinstance(value, (tuple, list)):
-        return type(value)(_map(v, change) for v in value)
+        return _sequence(value, (_map(v, change) for v in value))
     if isinstance(value, dict):
         return {k: _map(v, change) for k, v in value.items()}
     return value

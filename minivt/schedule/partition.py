@@ -6,6 +6,7 @@ blocks (cost.py). Not for the order of kernels or their memory (schedule.py).
 """
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Callable
@@ -16,6 +17,7 @@ from minivt.graph import Node, toposort, users
 ALWAYS_CUT = frozenset((ops.COPY, ops.ASSIGN, ops.SCATTER, ops.SCAN, ops.CUSTOM, ops.CONTIGUOUS))
 SOURCES = frozenset((ops.BUFFER, ops.CONST, ops.VARIABLE, ops.ARANGE))
 KERNEL_NODES = 250    # a kernel holds at most a few hundred operations
+KERNEL_PLACES = 16    # indices at which one kernel may ask for a value that holds reductions
 REPEATED_NODES = 48   # operations that two kernels may both compute rather than pass through memory
 
 
@@ -64,6 +66,7 @@ def _assign_homes(order, readers, cuts: set[Node], boundary: set[Node]) -> set[N
     """The roots: cuts, and nodes over reductions that several kernels want."""
     cost = _repeated_cost(order, boundary)
     roots = set(cuts)
+    places = _Places(order)
     homes: dict[Node, set[Node]] = {}
     count: dict[Node, int] = {}
     for current in reversed(order):
@@ -76,7 +79,7 @@ def _assign_homes(order, readers, cuts: set[Node], boundary: set[Node]) -> set[N
             wanted |= homes.get(reader, set())
         several = len(wanted) > 1 and current.op not in ops.MOVEMENT and cost[current] > REPEATED_NODES
         full = current.op not in ops.MOVEMENT and any(count.get(h, 0) > KERNEL_NODES for h in wanted)
-        if several or full:
+        if several or full or places.too_many(current, readers[current], roots):
             roots.add(current)
             homes[current] = {current}
             continue
@@ -84,6 +87,39 @@ def _assign_homes(order, readers, cuts: set[Node], boundary: set[Node]) -> set[N
         for h in wanted:
             count[h] = count.get(h, 0) + 1
     return roots
+
+
+class _Places:
+    """At how many indices one kernel asks for each value: every path through movement or reductions is one.
+
+    Residual layers ask twice for the layer below, at an element and along a row, so uncut they would ask 2^layers times.
+    """
+
+    def __init__(self, order: list[Node]):
+        self.reducing: set[Node] = set()
+        for current in order:
+            if current.op in ops.REDUCE or not self.reducing.isdisjoint(current.src):
+                self.reducing.add(current)
+        self.numbers: dict[tuple, int] = {}         # (node, the place of its reader) -> the place below it
+        self.home: dict[int, Node] = {}             # place -> the root of its kernel
+        self.asked: dict[Node, frozenset[int]] = {}
+
+    def too_many(self, current: Node, readers: list[Node], roots: set[Node]) -> bool:
+        """Whether a kernel would compute reductions at more than KERNEL_PLACES indices; to be asked readers first."""
+        if current not in self.reducing:
+            return False
+        asked = set()
+        for reader in readers:
+            for above in (reader,) if reader in roots else self.asked.get(reader, ()):
+                moves = reader.op not in ops.ELEMENTWISE
+                if moves or above is reader:
+                    place = self.numbers.setdefault((reader if moves else None, above), len(self.numbers))
+                    self.home[place] = reader if above is reader else self.home[above]
+                    above = place
+                asked.add(above)
+        self.asked[current] = frozenset(asked)
+        most = max(Counter(self.home[place] for place in asked).values(), default=0)
+        return most > KERNEL_PLACES and current.op not in ops.MOVEMENT
 
 
 def _repeated_cost(order: list[Node], boundary: set[Node]) -> dict[Node, int]:

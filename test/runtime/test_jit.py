@@ -238,6 +238,12 @@ def test_other_calls_than_the_first_are_refused(tensor, device):
     assert step(tensor(1, 2), 3).tolist() == [4, 5]
 
 
+@pytest.mark.parametrize("argument", [np.ones(2), {1, 2}], ids=["array", "set"])
+def test_arguments_that_cannot_be_compared_are_refused(tensor, argument):
+    with pytest.raises(CaptureError, match=type(argument).__name__):
+        minivt.jit(lambda x, y: x + 1)(tensor(1), argument)
+
+
 def test_another_variable_is_refused(tensor):
     n, m = Variable("jit_first", 0, 8).bind(3), Variable("jit_second", 0, 8).bind(4)
     step = minivt.jit(lambda x, n: x + n)

@@ -131,3 +131,48 @@ def test_cross_entropy_is_one_kernel(device):
     def make(tensor, count):
         return -where(count(100) == tensor(label).unsqueeze(1), tensor(x).log_softmax(-1), 0.0).sum(-1)
     agree(make, expected, device, kernels=1, read=x.nbytes + label.nbytes)
+
+
+ROWS = floats(3, 23) * 3
+ROWS[1, :] = -5 - np.abs(ROWS[1])
+ODD = np.arange(23) % 2 == 1
+
+
+def top(x):
+    return x.max(-1, keepdims=True)
+
+
+CASCADES = {  # what must not, or only with care, become one pass
+    "the largest enters with a plus": (lambda x, odd: (x * 0.1 + top(x) * 0.1).exp2().sum(-1),
+                                       lambda x: np.exp2(x * 0.1 + top(x) * 0.1).sum(-1)),
+    "the largest enters scaled": (lambda x, odd: (x - top(x) * 0.5).exp2().sum(-1),
+                                  lambda x: np.exp2(x - top(x) * 0.5).sum(-1)),
+    "the state is a sum": (lambda x, odd: (x - x.mean(-1, keepdims=True)).exp2().sum(-1),
+                           lambda x: np.exp2(x - x.mean(-1, keepdims=True)).sum(-1)),
+    "the largest power": (lambda x, odd: (x - top(x)).exp2().max(-1), lambda x: np.exp2(x - top(x)).max(-1)),
+    "the least power": (lambda x, odd: (x - top(x)).exp2().min(-1), lambda x: np.exp2(x - top(x)).min(-1)),
+    "a choice of one": (lambda x, odd: where(odd, (x - top(x)).exp2(), 1.0).sum(-1),
+                        lambda x: np.where(ODD, np.exp2(x - top(x)), 1).sum(-1)),
+    "a choice in the exponent": (lambda x, odd: where(odd, x - top(x), -1.0).exp2().sum(-1),
+                                 lambda x: np.exp2(np.where(ODD, x - top(x), -1)).sum(-1)),
+    "the state in a quotient": (lambda x, odd: (x / (top(x) + 30.0)).sum(-1), lambda x: (x / (top(x) + 30)).sum(-1)),
+    "the state divides below": (lambda x, odd: (1.0 / (x.exp2() + top(x).exp2())).sum(-1),
+                                lambda x: (1 / (np.exp2(x) + np.exp2(top(x)))).sum(-1)),
+    "variance": (lambda x, odd: x.var(-1), lambda x: x.var(-1)),
+    "weights of weights": (lambda x, odd: (x.softmax(-1) * 9).softmax(-1)[:, 3], lambda x: softmax(softmax(x) * 9)[:, 3]),
+}
+
+
+@pytest.mark.parametrize("name", CASCADES)
+def test_cascade(name, small_tiles):
+    make, array = CASCADES[name]
+    agree(lambda tensor, _: make(tensor(ROWS), tensor(ODD)), array(ROWS), "interpret", tolerance=1e-4)
+
+
+def test_sum_of_powers_of_an_empty_row_is_undefined(small_tiles):
+    x = ROWS.copy()
+    x[0] = NEVER
+    with np.errstate(invalid="ignore"):
+        expected = np.exp2(x - top(x)).sum(-1)
+    assert np.isnan(expected).tolist() == [True, False, False]
+    agree(lambda tensor, _: (tensor(x) - top(tensor(x))).exp2().sum(-1), expected, "interpret")

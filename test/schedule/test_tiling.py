@@ -14,6 +14,8 @@ X, Y = floats(7, 11), floats(11, 13)
     ("sum of all", lambda x, y: x.sum(), X.sum()),
     ("largest", lambda x, y: x.max(-1) - x.max(), X.max(-1) - X.max()),
     ("largest below zero", lambda x, y: (x - 100).max(0), (X - 100).max(0)),
+    ("largest of a row below zero", lambda x, y: (x - 100).max(-1), (X - 100).max(-1)),
+    ("least of a row", lambda x, y: (x + 100).min(-1), (X + 100).min(-1)),
     ("product", lambda x, y: x @ y, X @ Y),
     ("product after", lambda x, y: (x @ y + 1).maximum(0) * 2, np.maximum(X @ Y + 1, 0) * 2),
     ("product before", lambda x, y: (x + 1) @ (y * 2), (X + 1) @ (Y * 2)),

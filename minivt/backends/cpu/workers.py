@@ -83,6 +83,7 @@ class _Workers:
     def __init__(self):
         self.lock = threading.RLock()  # re-entrant: a signal handler may run a program between native calls
         self.state = None
+        self.caller_cpu = -1
 
     def run(self, steps: int, count: int, scratch_bytes: int) -> None:
         with self.lock:
@@ -90,13 +91,16 @@ class _Workers:
                 self._start(thread_count())
             if scratch_bytes > self.settings["stride"]:
                 self._allocate_scratch(scratch_bytes)
+            cpu = _current_cpu()
+            if cpu != self.caller_cpu:
+                self._keep_off(cpu)
             _runner().run(self.state.ctypes.data, steps, count)
 
     def stop(self) -> None:
         with self.lock:
             if self.state is not None:
                 _runner().stop(self.state.ctypes.data, self.records.ctypes.data, int(self.settings["threads"]) - 1)
-                self.state = None
+                self.state, self.caller_cpu = None, -1
 
     def _start(self, threads: int) -> None:
         state, self.records = _aligned_zeros(STATE_BYTES), np.zeros((threads, 4), np.uint64)
@@ -110,6 +114,22 @@ class _Workers:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self.settings["threads"] = started + 1
         self.state = state
+
+    def _keep_off(self, cpu: int) -> None:
+        """Let the workers run anywhere but on the caller's processor.
+
+        A woken thread is often placed beside whoever woke it, and a kernel is over before the system moves it away.
+        """
+        self.caller_cpu = cpu
+        others = os.sched_getaffinity(0) - {cpu} if cpu >= 0 else set()
+        started = int(self.settings["threads"]) - 1
+        if len(others) < started:
+            return
+        mask = (ctypes.c_uint64 * 16)()  # 1,024 processors, as glibc's cpu_set_t
+        for other in others:
+            mask[other // 64 % 16] |= 1 << other % 64
+        for thread in self.records[:started, 2]:
+            _libc().pthread_setaffinity_np(ctypes.c_size_t(int(thread)), ctypes.sizeof(mask), mask)
 
     def _allocate_scratch(self, scratch_bytes: int) -> None:
         stride = -(-scratch_bytes // _ALIGNMENT) * _ALIGNMENT
@@ -133,6 +153,22 @@ class _Runner:
         self.run = ctypes.CFUNCTYPE(None, pointer, pointer, integer)(self._code["minivt_run"])
         self.stop = ctypes.CFUNCTYPE(None, pointer, pointer, integer)(self._code["minivt_stop"])
         self.pause = ctypes.CFUNCTYPE(None, integer)(self._code["minivt_pause"])
+
+
+@functools.cache
+def _libc():
+    return ctypes.CDLL(None)
+
+
+@functools.cache
+def _has_affinity() -> bool:
+    return hasattr(os, "sched_getaffinity") and hasattr(_libc(), "sched_getcpu") \
+        and hasattr(_libc(), "pthread_setaffinity_np")
+
+
+def _current_cpu() -> int:
+    """The processor that this thread runs on; -1 where the system does not say."""
+    return _libc().sched_getcpu() if _has_affinity() else -1
 
 
 @functools.cache

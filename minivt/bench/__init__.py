@@ -1,0 +1,1 @@
+"""Benchmarks that ship with minivt. Not imported by anything else."""
