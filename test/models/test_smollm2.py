@@ -13,7 +13,7 @@ from minivt.models.tokenizer import Tokenizer
 
 FOLDER = Path(__file__).parents[2] / "goldens/smollm2"
 PROMPTS = json.loads((FOLDER / "prompts.json").read_text())
-TOLERANCE = 1e-3        # relative to the row's largest logit; the least margin between two best logits is 0.04
+TOLERANCE = 2e-5   # float32 strays 3e-6 from the golden; the mildest defect, eps 1e-5 -> 1e-6, costs 8e-5
 
 
 @pytest.fixture(scope="module")
