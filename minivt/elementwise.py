@@ -94,7 +94,7 @@ class Elementwise:
     def cast(self, dtype):
         """The nearest values of another dtype; floats to integers truncate."""
         dtype = as_dtype(dtype)
-        return self if dtype is self.dtype else self._apply(ops.CAST, arg=dtype)
+        return self._make(self.node) if dtype is self.dtype else self._apply(ops.CAST, arg=dtype)
 
     def bitcast(self, dtype):
         """The same bits read as another dtype.
@@ -108,7 +108,7 @@ class Elementwise:
                              "size, not bool")
         if dtype.itemsize > self.dtype.itemsize:
             return self._joined(dtype).bitcast(dtype)
-        return self if dtype is self.dtype else self._apply(ops.BITCAST, arg=dtype)
+        return self._make(self.node) if dtype is self.dtype else self._apply(ops.BITCAST, arg=dtype)
 
     def _joined(self, dtype: DType):
         """The parts along the last axis as one unsigned integer of dtype's size."""
@@ -192,7 +192,7 @@ class Elementwise:
 
     def __abs__(self):
         if self.dtype.kind in "bu":
-            return self
+            return self._make(self.node)
         negated = 0.0 - self if self.dtype.is_float else -self  # 0.0 - x also turns -0.0 into 0.0
         return (self > 0).where(self, negated)
 

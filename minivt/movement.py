@@ -18,10 +18,10 @@ class Movement:
     __slots__ = ()
 
     def _reshaped(self, shape: tuple):
-        return self if shape == self.node.shape else self._make(node(ops.RESHAPE, (self.node,), shape))
+        return self._make(self.node if shape == self.node.shape else node(ops.RESHAPE, (self.node,), shape))
 
     def _expanded(self, shape: tuple):
-        return self if shape == self.node.shape else self._make(expand_node(self.node, shape))
+        return self._make(expand_node(self.node, shape))
 
     def reshape(self, *shape):
         """The same elements in row-major order; one size may be -1 and is computed from the others."""
@@ -50,7 +50,7 @@ class Movement:
         if sorted(order) != list(range(self.ndim)):
             raise ShapeError(f"permute: axes {tuple(axes)} are not an order of the {self.ndim} axes of "
                              f"{shape_text(self.node.shape)}; name each once")
-        return self if order == tuple(range(self.ndim)) else self._make(node(ops.PERMUTE, (self.node,), order))
+        return self._make(self.node if order == tuple(range(self.ndim)) else node(ops.PERMUTE, (self.node,), order))
 
     def transpose(self, axis0: int = -2, axis1: int = -1):
         """Two axes exchanged."""
@@ -112,7 +112,7 @@ class Movement:
     def flip(self, axis=None):
         """Reversed along the given axis or axes."""
         axes = normal_axes("flip", axis, self.ndim)
-        return self._make(node(ops.FLIP, (self.node,), axes)) if axes else self
+        return self._make(node(ops.FLIP, (self.node,), axes) if axes else self.node)
 
     def pad(self, widths, value=0):
         """With `value` around it; widths: (before, after) for each axis."""
@@ -127,13 +127,13 @@ class Movement:
 
     def _padded(self, widths: tuple):
         if all(w == (0, 0) for w in widths):
-            return self
+            return self._make(self.node)
         return self._make(node(ops.PAD, (self.node,), widths))
 
     def _shrunk(self, region: tuple):
         """The elements start <= i < start + size of each axis; region: ((start, size), ...)."""
         if region == tuple((0, s) for s in self.node.shape):
-            return self
+            return self._make(self.node)
         return self._make(node(ops.SHRINK, (self.node,), region))
 
     def _slice_axis(self, axis: int, start, size):
@@ -190,7 +190,7 @@ class Movement:
             raise ShapeError(f"roll: axis {axis} of {shape_text(self.node.shape)} is symbolic; a fixed size is needed")
         shift = shift % size if size else 0
         if not shift:
-            return self
+            return self._make(self.node)
         return self._slice_axis(axis, size - shift, shift)._joined_with([self._slice_axis(axis, 0, size - shift)], axis)
 
     def _joined_with(self, others, axis: int):

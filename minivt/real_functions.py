@@ -26,7 +26,7 @@ def rounding(method):
     """Call `method` on float tensors; integers are their own result."""
     @wraps(method)
     def wrapped(self):
-        return method(self) if self.dtype.is_float else self
+        return method(self) if self.dtype.is_float else self._make(self.node)
     return wrapped
 
 

@@ -31,7 +31,7 @@ class Reduction:
 
     def _reduce(self, op, name: str, axis, keepdims: bool):
         axes = normal_axes(name, axis, self.ndim)
-        reduced = self._make(node(op, (self.node,), axes)) if axes else self
+        reduced = self._make(node(op, (self.node,), axes) if axes else self.node)
         return reduced._with_reduced_axes(self, axes) if keepdims else reduced
 
     def _with_reduced_axes(self, source, axes):

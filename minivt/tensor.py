@@ -158,7 +158,7 @@ class Tensor(Elementwise, RealFunctions, Reduction, Movement, Indexing, Contract
     def to(self, target) -> Tensor:
         """The same values on another device ("cpu", "cuda:0") or, like cast, in another dtype."""
         if isinstance(target, str) and target not in dtypes.BY_NAME:
-            return self if target == self.device else \
+            return self._make(self.node) if target == self.device else \
                 Tensor._from_node(node(ops.COPY, (self.node,), target), target)
         return self.cast(target)
 

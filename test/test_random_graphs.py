@@ -61,7 +61,8 @@ class Growth:
         if dtype == "counter":
             return Pair([arange(max(1, most(shape)), device=d).reshape(shape) for d in self.devices], most(shape) + 1)
         rounded = dtype == "rounded"
-        array = rng.standard_normal(shape) if rounded else rng.integers(0 if dtype in ("uint8", "bool") else -4, 5, shape)
+        least = 0 if dtype in ("uint8", "bool") else -4
+        array = rng.standard_normal(shape) if rounded else rng.integers(least, 5, shape)
         array = array.astype("float32" if rounded else dtype)
         return Pair([Tensor(array.copy(), device=d) for d in self.devices], None if rounded or dtype == "uint8" else 4)
 
@@ -76,8 +77,9 @@ class Growth:
 
     def step(self):
         value = self.choose(self.pool)
-        made = self.choose((self.move, self.move, self.move, self.unary, self.binary, self.binary, self.choice, self.reduce,
-                            self.reduce, self.normalise, self.contract, self.gather, self.join, self.assign))(value)
+        made = self.choose((self.move, self.move, self.move, self.unary, self.binary, self.binary, self.choice,
+                            self.reduce, self.reduce, self.normalise, self.contract, self.gather, self.join,
+                            self.assign))(value)
         if made is not None and most(made.shape) <= 2000 and made.ndim <= 4:
             self.pool.append(made)
 
@@ -157,7 +159,8 @@ class Growth:
             return self.floats(value).map(lambda a, b: a / (abs(b) + 1.0), self.floats(other))
         functions = {"add": lambda a, b: a + b, "subtract": lambda a, b: a - b, "multiply": lambda a, b: a * b,
                      "maximum": lambda a, b: a.maximum(b)}
-        return value.map(functions[kind], other, bound=product(value.bound, other.bound) if kind == "multiply" else total)
+        bound = product(value.bound, other.bound) if kind == "multiply" else total
+        return value.map(functions[kind], other, bound=bound)
 
     def choice(self, value):
         value, other = self.numbers(value), self.numbers(self.fitting(value))

@@ -45,7 +45,7 @@ def test_vendors_stay_in_their_places(file):
 # The parts in the order in which they may know each other: each imports itself and what stands before it. Imports
 # inside functions, of a few names that are needed late, do not count.
 LAYERS = ("errors", "dtypes", "ops", "graph", "symbolic", "scan", "codegen", "schedule", "runtime", "backends",
-          "tensor", "nn", "models")
+          "tensor", "nn", "models", "bench")
 SURFACE = {"broadcasting", "constants", "contraction", "creation", "elementwise", "functional", "indexing", "movement",
            "promotion", "random", "real_functions", "reduction", "variable"}
 

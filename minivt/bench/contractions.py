@@ -1,6 +1,6 @@
 """How near a matrix product and causal attention, written in plain Tensor code, come to the machine's limit.
 
-    python -m minivt.bench.contractions --backend cuda          bf16: matmul 8192^3, attention 32 x 4096 x 128
+    python -m minivt.bench.contractions --backend "cuda"        bf16: matmul 8192^3, attention 32 x 4096 x 128
     python -m minivt.bench.contractions --backend cpu           f32: matmul 1024^3, attention 8 x 1024 x 64
 
 Each line: the work, kernels, the relative error of sampled rows against float64, the median time of a launch and
@@ -96,9 +96,9 @@ def bench_attention(device: str, dtype: str, heads: int, kv_heads: int, T: int, 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--backend", default="cpu", help="cpu, cuda or cuda:N")
+    parser.add_argument("--backend", default="cpu", help="a device such as cpu")
     device = parser.parse_args().backend
-    if device.startswith("cuda"):
+    if backend_of(device).target.kind == "gpu":
         bench_matmul(device, "bfloat16", 8192, 8192, 8192)
         bench_attention(device, "bfloat16", 32, 32, 4096, 128)
         bench_attention(device, "bfloat16", 32, 8, 4096, 128)

@@ -17,7 +17,7 @@ from minivt.graph import Node, toposort, users
 ALWAYS_CUT = frozenset((ops.COPY, ops.ASSIGN, ops.SCATTER, ops.SCAN, ops.CUSTOM, ops.CONTIGUOUS))
 SOURCES = frozenset((ops.BUFFER, ops.CONST, ops.VARIABLE, ops.ARANGE))
 KERNEL_NODES = 250    # a kernel holds at most a few hundred operations
-KERNEL_PLACES = 16    # indices at which one kernel may ask for a value that holds reductions
+KERNEL_PLACES = 32    # indices at which one kernel may ask for a value that holds reductions
 REPEATED_NODES = 48   # operations that two kernels may both compute rather than pass through memory
 
 
@@ -92,7 +92,7 @@ def _assign_homes(order, readers, cuts: set[Node], boundary: set[Node]) -> set[N
 class _Places:
     """At how many indices one kernel asks for each value: every path through movement or reductions is one.
 
-    Residual layers ask twice for the layer below, at an element and along a row, so uncut they would ask 2^layers times.
+    Residual layers ask twice for the layer below, at an element and along a row; uncut they would ask 2^layers times.
     """
 
     def __init__(self, order: list[Node]):

@@ -63,6 +63,16 @@ def test_many_versions(state):
     assert [o.tolist() for o in old] == [(2 * e).tolist() for e in expected[:4]]
 
 
+def test_a_version_between_two_assignments_is_a_result(state):
+    x = state([0, 0, 0])
+    x[0:1] = 1.0
+    between = x[:]
+    x[1:2] = 2.0
+    assert between is not x
+    minivt.realize(x, between)
+    assert x.tolist() == [1, 2, 0] and between.tolist() == [1, 0, 0]
+
+
 def test_double_assignment(state):
     x = state([0] * 4)
     x[0:2] = 1.0
@@ -159,3 +169,14 @@ def test_a_result_of_symbolic_size_is_not_read_at_another(device):
         doubled.numpy()
     n.bind(2)
     assert doubled.tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("same", [
+    lambda x: x[:], lambda x: x[...], lambda x: x.reshape(3), lambda x: x.cast("float32"), lambda x: x.to(x.device),
+    lambda x: x.expand(3), lambda x: x.permute(0), lambda x: x.flatten(), lambda x: x.pad(((0, 0),)),
+    lambda x: x.roll(0, 0), lambda x: x.bitcast("float32"), lambda x: x.sum(()), lambda x: x.contiguous()])
+def test_what_changes_nothing_is_another_tensor(state, same):
+    x = state([0, 0, 0])
+    before = same(x)
+    x[0:1] = 1.0
+    assert before.tolist() == [0, 0, 0]

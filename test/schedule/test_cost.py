@@ -1,7 +1,9 @@
 """When a kernel is cut: work that would repeat, and blocks that would wait."""
 import numpy as np
 
-from scheduled import agree, floats, softmax
+import minivt
+from minivt import Tensor
+from scheduled import agree, floats, softmax, stats
 
 
 def test_a_product_is_not_computed_for_every_column_of_the_next(device):
@@ -26,3 +28,12 @@ def test_norm_before_a_product_is_not_repeated(device):
         return (t * ((t * t).mean(-1, keepdims=True) + 1).rsqrt()) @ tensor(w)
     s = agree(make, expected, device, tolerance=1e-3)
     assert s.kernels <= 2 and s.flops < 1.3 * 2 * 64 * 256 * 600
+
+
+def test_two_results_share_a_product(device):
+    x, w = floats(64, 256), floats(256, 300)
+    product = Tensor(x, device=device) @ Tensor(w, device=device)
+    with stats() as s:
+        minivt.realize(positive := product.maximum(0), negative := product.minimum(0))
+    assert s.flops < 1.3 * 2 * 64 * 256 * 300
+    np.testing.assert_allclose(positive.numpy() + negative.numpy(), x @ w, rtol=1e-4, atol=1e-4)

@@ -159,7 +159,9 @@ CASCADES = {  # what must not, or only with care, become one pass
     "the state divides below": (lambda x, odd: (1.0 / (x.exp2() + top(x).exp2())).sum(-1),
                                 lambda x: (1 / (np.exp2(x) + np.exp2(top(x)))).sum(-1)),
     "variance": (lambda x, odd: x.var(-1), lambda x: x.var(-1)),
-    "weights of weights": (lambda x, odd: (x.softmax(-1) * 9).softmax(-1)[:, 3], lambda x: softmax(softmax(x) * 9)[:, 3]),
+    "weights of weights": (lambda x, odd: (x.softmax(-1) * 9).softmax(-1)[:, 3],
+                           lambda x: softmax(softmax(x) * 9)[:, 3]),
+    "a negated difference": (lambda x, odd: (-(top(x) - x)).exp2().sum(-1), lambda x: np.exp2(x - top(x)).sum(-1)),
 }
 
 

@@ -131,7 +131,7 @@ def test_same_inputs_give_the_same_bits(device):
 
 def test_residual_layers_cost_what_their_number_says():
     """Each layer reads the one below at an element and along a row."""
-    x, w = Tensor(np.eye(8, dtype=np.float32), device="interpret"), Tensor(np.eye(8, dtype=np.float32), device="interpret")
+    x, w = (Tensor(np.eye(8, dtype=np.float32), device="interpret") for _ in range(2))
     for _ in range(40):
         x = (x + rms(x).maximum(0) @ w) * 0.5
     assert np.isfinite(x.numpy()).all()

@@ -45,3 +45,9 @@ def test_nothing_is_computed_of_nothing(make, shape, device):
 def test_rows_longer_than_a_tile(columns, device):
     x = floats(2, columns)
     agree(lambda tensor, _: tensor(x).softmax(-1), softmax(x), device, 1, x.nbytes)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_sums_of_half_precision_are_wide(dtype, small_tiles):
+    x = np.ones((2, 700), np.float32)
+    agree(lambda tensor, _: tensor(x).cast(dtype).sum(-1).cast("float32"), [700.0] * 2, "interpret", tolerance=4e-3)
