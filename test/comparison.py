@@ -1,5 +1,8 @@
 """Comparing a Tensor with a NumPy array, and arrays worth trying. Not for tests themselves."""
 import numpy as np
+import pytest
+
+from minivt.runtime.seam import default_device
 
 SHAPES = [(), (1,), (7,), (0,), (3, 5), (4, 1, 3), (2, 0, 3), (2, 3, 4, 5)]
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
@@ -28,3 +31,8 @@ def ulps(got: np.ndarray, exact: np.ndarray) -> np.ndarray:
     """The distance from the exact float64 value in units of the last place of got's dtype."""
     with np.errstate(over="ignore"):
         return np.abs(got.astype(np.float64) - exact) / np.spacing(np.abs(exact).astype(got.dtype)).astype(np.float64)
+
+
+# Memory is shared with NumPy where the device reads the host's own.
+on_host = pytest.mark.skipif(not default_device().startswith(("cpu", "interpret", "reference")),
+                             reason="the default device has memory of its own, so arrays are copied there")

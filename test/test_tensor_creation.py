@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import minivt
-from comparison import check
+from comparison import check, on_host
 from minivt import Tensor, Variable, arange, eye, from_numpy, full, linspace, ones, zeros
 from minivt.errors import DTypeError, ShapeError
 
@@ -68,6 +68,7 @@ def test_from_arrays(array):
     check(Tensor(array) if not isinstance(array, float) else Tensor(np.array(array)), array)
 
 
+@on_host
 def test_contiguous_arrays_are_not_copied():
     array = np.arange(6, dtype=np.float32)
     assert np.shares_memory(from_numpy(array).numpy(), array)
