@@ -26,7 +26,7 @@ def test_integers_round_to_themselves(name):
     check(getattr(Tensor([1, -2]), name)(), [1, -2])
 
 
-# NumPy's own exp2 and log2 are off by up to 1 and 2 ulp, a GPU's exp2 by 2; exp rounds a product of |x| * log2 e before.
+# NumPy's own exp2 and log2 are off by up to 1 and 2 ulp, a GPU's exp2 by 2; exp rounds |x| * log2 e before that.
 @pytest.mark.parametrize("name, limit", [("exp", 2 + 2 * np.abs(WIDE)), ("sqrt", 0.5), ("log", 3), ("exp2", 1),
                                          ("log2", 2)])
 def test_ulps_in_float32(name, limit):

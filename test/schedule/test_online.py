@@ -54,7 +54,22 @@ def logistic(x):
     return 1 / (1 + np.exp(-x))
 
 
+def with_sink(s, tensor):
+    """Softmax over the keys and one logit more a head, which takes weight and gives nothing."""
+    sink = tensor(SINKS).reshape(2, 2, 1, 1)
+    top = s.max(-1, keepdims=True).maximum(sink)
+    powers = (s - top).exp()
+    return powers / (powers.sum(-1, keepdims=True) + (sink - top).exp())
+
+
+def with_sink_array(s):
+    sink = np.broadcast_to(SINKS.reshape(4, 1, 1), (*s.shape[:-1], 1))
+    return softmax(np.concatenate([s, sink], -1))[..., :-1]
+
+
+SINKS = np.array([0.5, -1.0, 3.0, 0.0], np.float32)
 WEIGHTS = {  # what need not be a softmax
+    "sinks": (with_sink, with_sink_array),
     "sigmoid": (lambda s, _: s.sigmoid(), logistic),
     "relu": (lambda s, _: s.maximum(0.0), lambda s: np.maximum(s, 0)),
     "scaled by key": (lambda s, tensor: s.softmax(-1) * tensor(SCALES), lambda s: softmax(s) * SCALES),
