@@ -13,6 +13,7 @@ from typing import Iterator
 from minivt import dtypes, ops
 from minivt.codegen import primitives
 from minivt.codegen.lanes import Lanes, Scratch
+from minivt.codegen.pairs import PAIR_PRODUCT
 from minivt.codegen.render.llvm import HALF, Value
 from minivt.codegen.tile import LOAD, Param
 from minivt.graph import Node, const, node, substitute
@@ -250,6 +251,8 @@ class Nest:
     def _combine(self, a: Assignment, total: Value, choice: Choice, mask: Node) -> Value:
         b, (value,) = self.b, self._at(choice, a.value)
         dtype = self._held(a)
+        if value.op is PAIR_PRODUCT:
+            return b.add_pairs(total, *(self.lanes.value(s) for s in value.src))
         if a.reduce is ops.SUM and value.op is ops.MUL and dtype is value.dtype and dtype.is_float and mask is TRUE:
             x, y = (self.lanes.value(s) for s in value.src)
             return b.multiply_add(x, y, total)

@@ -56,12 +56,16 @@ def cpu_target(vector_bytes: int, registers: int, l2_bytes: int, units: int, fea
     """A CPU core of the given register file; its register tile leaves room for the operands.
 
     The tile is rows x 2 vectors: 8 rows on 32 registers, 4 on 16; enough independent sums to hide the latency of a
-    fused multiply-add (4 cycles on 2 units) with few loads.
+    fused multiply-add (4 cycles on 2 units) with few loads. The feature fast_bf16_dot says that products of bfloat16
+    pairs are added faster than two such steps.
     """
     lanes = vector_bytes // 4
     rows = 8 if registers >= 32 else 4
     tile = MatrixInstruction("fma", rows, 2 * lanes, 1, dtypes.float32, dtypes.float32, dtypes.float32)
-    return Target("cpu", "cpu", vector_bytes, registers, l2_bytes // 2, l2_bytes // 4, 1, units, features, (tile,))
+    pairs = MatrixInstruction("dpbf16", rows, 2 * lanes, 2, dtypes.bfloat16, dtypes.bfloat16, dtypes.float32)
+    has_pairs = "fast_bf16_dot" in features and vector_bytes == 64
+    return Target("cpu", "cpu", vector_bytes, registers, l2_bytes // 2, l2_bytes // 4, 1, units, features,
+                  (tile, pairs) if has_pairs else (tile,))
 
 
 SM_90A = Target("sm_90a", "gpu", 16, 65536, 227 * 1024, 256 * 128 * 4, 32, 132,

@@ -6,7 +6,7 @@ its register tile (packing.py). Not for instruction text (render/llvm.py), not f
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from minivt import dtypes, ops
 from minivt.codegen.fusion import group_statements, read_by
@@ -14,9 +14,11 @@ from minivt.codegen.lane_choice import Task, cheapest_copy, choose_lanes, cross_
 from minivt.codegen.lanes import Lanes, Scratch, lane_counter
 from minivt.codegen.nest import Assignment, Nest, Shape
 from minivt.codegen.packing import Pack, in_place_along, in_place_single, ordered, panel_index, rows_index
-from minivt.codegen.render.llvm import Builder, Value, module_text
+from minivt.codegen.pairs import PAIR_PRODUCT, pair_up
+from minivt.codegen.render.llvm import Builder, Value
+from minivt.codegen.render.llvm_module import module_text
 from minivt.codegen.target import Target
-from minivt.codegen.tile import BLOCK, LOAD, LOOP, READ, SET, Tile, TileProgram
+from minivt.codegen.tile import BLOCK, LOAD, LOOP, READ, SET, Param, Tile, TileProgram
 from minivt.graph import Node, node, substitute, toposort, walk
 from minivt.symbolic import TRUE, add, as_index, axis, axis_size, bounds, linear, mul
 
@@ -91,6 +93,7 @@ class _Lowering:
         tasks = [t for same in self.tasks.values() for t in same]
         self.lane_of, tile_lanes = choose_lanes(tasks, self.vector)
         self.places = {tile: self._place(tile, lane) for tile, lane in tile_lanes.items()}
+        self.paired: dict[Task, Task] = {}  # contractions over pairs of bfloat16, where the target has them
         self.packs: dict[tuple, Pack] = {}  # every packed operand by value and order
         self.ready: set[Pack] = set()       # those that hold what their value is at this point of the program
 
@@ -262,6 +265,7 @@ class _Lowering:
 
     def _product(self, task: Task) -> tuple[Node, Shape]:
         """The product over operands in place or packed, and its register tile."""
+        task = self._paired(task)
         lane, product = self.lane_of[task], task.product
         lanes = width(axis_size(lane), self.vector)
         along, single = self._operands(task)
@@ -273,7 +277,25 @@ class _Lowering:
         rows = max(shared, key=axis_size)
         kept = (*product.batch, *(a for a in inner if a is not lane), lane, *(a for a in shared if a is not rows), rows)
         copies = {lane: self._panel_vectors(task), rows: min(self.target.matrix[0].m, axis_size(rows))}
-        return node(ops.MUL, (first, second)), Shape(kept, product.k, lane, lanes, tuple(copies.items()))
+        multiply = PAIR_PRODUCT if first.dtype is second.dtype is dtypes.uint32 else ops.MUL
+        value = node(multiply, (first, second), None, dtypes.float32)
+        return value, Shape(kept, product.k, lane, lanes, tuple(copies.items()))
+
+    def _paired(self, task: Task) -> Task:
+        """The contraction over pairs of bfloat16 where the target multiplies them."""
+        if task in self.paired:
+            return self.paired[task]
+        lane, found = self.lane_of[task], None
+        if any(m.name == "dpbf16" for m in self.target.matrix) and width(axis_size(lane), self.vector) == self.vector:
+            found = pair_up(replace(task.product, **dict(zip("ab", self._located(task.product.a, task.product.b)))))
+        made = task
+        if found is not None:
+            made = Task(task.statement, task.kept, found.k, task.loops, found)
+            self.lane_of[made] = lane
+            for load in (n for n in walk(found.a, found.b) if n.op is LOAD and isinstance(n.arg, Param)):
+                self.addresses.setdefault(load.arg, Value(f"%p{load.arg.slot}", None))
+        self.paired[task] = self.paired[made] = made
+        return made
 
     def _panel_vectors(self, task: Task) -> int:
         """Vectors of a register tile along the lanes."""
@@ -318,6 +340,7 @@ class _Lowering:
         """Pack before a loop what does not change in it."""
         if not task.product:
             return
+        task = self._paired(task)
         inside = (loop.arg, *(n.arg for n in walk(loop.src[0]) if n.op is LOOP))
         for pack in self._operands(task):
             if isinstance(pack, Pack) and pack not in self.ready and self._constant(pack.value, inside):

@@ -40,8 +40,11 @@ class CpuBackend(Backend):
 
     def __init__(self, host: HostTarget):
         self.host = host
-        features = tuple(f for f, has in (("fma", host.has_fma), ("bf16_dot", host.has_bf16_dot)) if has)
-        registers = 32 if host.vector_bits == 512 or host.triple.startswith("aarch64") else 16
+        arm = host.triple.startswith("aarch64")
+        available = {"fma": host.has_fma, "f16c": not arm and host.vector_bits >= 256, "neon": arm,
+                     "avx512f": host.vector_bits == 512, "fast_bf16_dot": host.fast_bf16_dot}
+        features = tuple(name for name, has in available.items() if has)
+        registers = 32 if host.vector_bits == 512 or arm else 16
         self.target: Target = cpu_target(host.vector_bits // 8, registers, host.l2_bytes, thread_count(), features)
         self.loaded: dict[str, Executable] = {}
 

@@ -1,4 +1,4 @@
-"""LLVM IR text: the only file with LLVM instruction strings.
+"""LLVM IR text of functions: with llvm_module.py the only place of LLVM instruction strings.
 
 A Builder writes one function as nested scopes, one for each open loop. A Value knows the depth of the scope that
 defines it, and an instruction goes to the deepest scope among its operands, so whatever does not depend on a loop's
@@ -183,6 +183,14 @@ class Builder:
     def multiply_add(self, x: Value, y: Value, z: Value) -> Value:
         """x * y + z, rounded once or twice as the target likes."""
         return self.add(self.mul(x, y, contract=True), z, contract=True)
+
+    def add_pairs(self, total: Value, x: Value, y: Value) -> Value:
+        """total + x0 * y0 + x1 * y1 for 16 lanes of two bfloat16 each, held as uint32."""
+        total, x, y = (self.splat(v, 16) for v in (total, x, y))
+        name, wide, pairs = "@llvm.x86.avx512bf16.dpbf16ps.512", "<16 x float>", "<32 x bfloat>"
+        self.declare(name, wide, [wide, pairs, pairs])
+        halves = [self.pure(dtypes.uint32, 16, f"bitcast <16 x i32> %s to {pairs}", v) for v in (x, y)]
+        return self.pure(dtypes.float32, 16, f"call {wide} {name}({wide} %s, {pairs} %s, {pairs} %s)", total, *halves)
 
     def less(self, x: Value, y: Value) -> Value:
         return self.compare("olt" if x.dtype.is_float else "slt" if x.dtype.kind == "i" else "ult", x, y)
@@ -470,28 +478,3 @@ def _mangle(kind: str) -> str:
         lanes, scalar = kind[1:-1].split(" x ")
         return f"v{lanes}{_MANGLED.get(scalar, scalar)}"
     return _MANGLED.get(kind, kind)
-
-
-# --- the module ------------------------------------------------------------------------------------------------------
-
-def module_text(name: str, body: Builder, count: tuple[Builder, Value], slots: list[int], variables: int) -> str:
-    """The module of a kernel: its entry, which fetches arguments, its body, where no two pointers alias, its count."""
-    counting, total = count
-    pointers = [f"ptr noalias %p{slot}" for slot in slots]
-    integers = [f"i64 %var{i}" for i in range(variables)]
-    arguments = [*pointers, *integers, "i64 %begin", "i64 %end", "ptr noalias %scratch"]
-    fetch = [line for position, slot in enumerate(slots) for line in (
-        f"%a{slot} = getelementptr ptr, ptr %bufs, i64 {position}", f"%p{slot} = load ptr, ptr %a{slot}, align 8")]
-    read = [line for i in range(variables) for line in (
-        f"%w{i} = getelementptr i64, ptr %vars, i64 {i}", f"%var{i} = load i64, ptr %w{i}, align 8")]
-    passed = ", ".join(a.replace("noalias ", "") for a in arguments)
-    return "\n".join([
-        *sorted({**body.declared, **counting.declared}.values()),
-        f"define internal void @{name}_body({', '.join(arguments)}) noinline nounwind {{", "entry:",
-        *body.scopes[0].lines, "ret void", "}",
-        f"define void @{name}(ptr %bufs, ptr %vars, i64 %begin, i64 %end, ptr %scratch) nounwind {{", "entry:",
-        *fetch, *read, f"call void @{name}_body({passed})", "ret void", "}",
-        f"define i64 @{name}_tasks(ptr %vars) nounwind {{", "entry:", *read, *counting.scopes[0].lines,
-        f"ret i64 {total.text}", "}",
-        "!0 = distinct !{!0, !1, !2}", '!1 = !{!"llvm.loop.vectorize.enable", i1 false}',
-        '!2 = !{!"llvm.loop.unroll.disable"}', ""])
