@@ -11,6 +11,7 @@ import numpy as np
 from minivt import dtypes, ops
 from minivt.broadcasting import expand_node
 from minivt.contraction import Contraction
+from minivt.convolution import Convolution
 from minivt.dtypes import DType, as_dtype, bfloat16_to_float, float_to_bfloat16
 from minivt.elementwise import Elementwise, scalar_kind, scalar_node
 from minivt.errors import DTypeError, ShapeError
@@ -18,12 +19,14 @@ from minivt.real_functions import RealFunctions
 from minivt.graph import Node, node
 from minivt.indexing import Indexing
 from minivt.movement import Movement
+from minivt.pooling import Pooling
 from minivt.promotion import default_dtype
 from minivt.reduction import Reduction
 from minivt.runtime import realize as runtime
 from minivt.variable import prod, shape_text, wrap
 
-class Tensor(Elementwise, RealFunctions, Reduction, Movement, Indexing, Contraction):
+class Tensor(Elementwise, RealFunctions, Reduction, Movement, Indexing, Contraction,
+             Convolution, Pooling):
     """An array of elements of one dtype on one device, computed when it is read.
 
     data: Python numbers in nested lists, a Variable, or a NumPy array, whose memory is used without a copy where it
