@@ -7,5 +7,6 @@ from minivt.nn.layers import Embedding, LayerNorm, Linear, RMSNorm
 from minivt.nn.rotary import rotary_frequencies, rotate_adjacent, rotate_halves
 from minivt.nn.state import load_safetensors, load_state_dict, save_safetensors, state_dict
 
-__all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "Embedding", "LayerNorm", "Linear", "RMSNorm", "load_safetensors", "load_state_dict", "rotary_frequencies",
-           "rotate_adjacent", "rotate_halves", "save_safetensors", "state_dict"]
+__all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "Embedding", "LayerNorm", "Linear",
+           "RMSNorm", "load_safetensors", "load_state_dict", "rotary_frequencies", "rotate_adjacent", "rotate_halves",
+           "save_safetensors", "state_dict"]

@@ -29,5 +29,5 @@ def test_layers(layer, x, weight, y):
 
 
 def test_a_kernel_of_wrong_rank_is_refused():
-    with pytest.raises(ShapeError, match="Conv2d: kernel_size is \\(3, 3, 3\\); an integer of at least 1, or 2 of them"):
+    with pytest.raises(ShapeError, match="Conv2d: kernel_size is \\(3, 3, 3\\); an integer of at least 1, or 2"):
         nn.Conv2d(1, 1, (3, 3, 3))
