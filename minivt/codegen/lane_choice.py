@@ -13,6 +13,7 @@ from math import prod
 from minivt import ops
 from minivt.codegen.packing import in_place_single
 from minivt.codegen.tile import LOAD, READ, SET, Contraction, Tile, contraction, tile_axes
+from minivt.codegen.windows import shared_window
 from minivt.graph import Node, toposort, walk
 from minivt.symbolic import axis_size, linear
 
@@ -162,8 +163,16 @@ def _product_cost(task: Task, axis: Node, tiles: dict[Tile, Node | None], lanes:
     used = width(axis_size(axis), lanes)
     cost = prod(axis_size(a) for a in task.axes if a is not axis) * -(-axis_size(axis) // used)
     inner, shared = (product.b, product.a) if axis in product.n else (product.a, product.b)
-    cost += _packing_cost(inner, axis, tiles, lanes, task)
-    if not (shared.op is READ or in_place_single(shared, product.k)):
+    window = shared_window(inner, product.k)
+    if window is not None:
+        cost += min(_packing_cost(window.value, a, tiles, lanes, task) for a in window.axes)
+        cost += 0 if window.moves_by_one(axis) else prod(axis_size(a) for a in tile_axes(inner))
+    else:
+        cost += _packing_cost(inner, axis, tiles, lanes, task)
+    window = shared_window(shared, product.k)
+    if window is not None:
+        shared = window.value
+    if window is not None or not (shared.op is READ or in_place_single(shared, product.k)):
         cost += min(_packing_cost(shared, a, tiles, lanes, task) for a in tile_axes(shared))
     if tiles.get(task.statement.arg.tile, axis) is not axis:
         cost += prod(axis_size(a) for a in task.kept)

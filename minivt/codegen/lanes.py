@@ -14,7 +14,7 @@ from minivt.codegen.render.llvm import Builder, Value
 from minivt.codegen.tile import LOAD, Param
 from minivt.dtypes import DType
 from minivt.graph import Node, substitute, toposort, walk
-from minivt.symbolic import AXIS, FALSE, TRUE, add, as_index, axis, bounds, build, linear, mul
+from minivt.symbolic import AXIS, FALSE, TRUE, add, as_index, axis, bounds, build, linear
 
 
 AHEAD = 2048  # bytes
@@ -85,10 +85,26 @@ class Lanes:
         coefficient = 0
         for atom, c in linear(index)[0]:
             if atom is self.lane:
-                coefficient = c
+                coefficient += c
             elif self.lane in self.counters(atom):
-                return None
+                if not self._divides_evenly(atom):
+                    return None
+                coefficient += c if atom.op is ops.MOD else 0
         return coefficient
+
+    def _divides_evenly(self, atom: Node) -> bool:
+        """Whether an atom is a quotient or remainder whose divisor no vector straddles: (16 i + lane) // 32, say."""
+        if atom.op not in (ops.IDIV, ops.MOD) or atom.src[1].op is not ops.CONST or atom.src[1].arg % self.lanes:
+            return False
+        terms, constant = linear(atom.src[0])
+        others = [c for a, c in terms if a is not self.lane]
+        return dict(terms).get(self.lane) == 1 and constant % self.lanes == 0 and \
+            not any(c % self.lanes for c in others) and \
+            not any(self.lane in self.counters(a) for a, _ in terms if a is not self.lane)
+
+    def _first(self, index: Node) -> Node:
+        """The index of lane 0, whether the lane is a term or inside a quotient."""
+        return substitute([index], {self.lane: as_index(0)}, build)[0] if self.lane in self.counters(index) else index
 
     # --- values ---
 
@@ -189,7 +205,7 @@ class Lanes:
     def _uniform(self, base: Value, index: Node, dtype: DType, mask: Value | None, floor: int) -> Value:
         """One element for all lanes; where the mask is false a zero is read instead."""
         b = self.builder
-        address = self._element(base, index, dtype)
+        address = self._element(base, self._first(index), dtype)
         if mask is None:
             return b.load(address, dtype, 0, floor)
         some = b.any(mask) if mask.lanes else mask
@@ -198,7 +214,7 @@ class Lanes:
 
     def _start(self, base: Value, index: Node, dtype: DType) -> Value:
         """The address of lane 0 of a vector of neighbours."""
-        return self._element(base, add(index, mul(self.lane, -1)), dtype)
+        return self._element(base, self._first(index), dtype)
 
     def _element(self, base: Value, index: Node, dtype: DType) -> Value:
         """base[index], the constant part added last so that neighbouring elements share the rest."""
@@ -214,7 +230,8 @@ class Lanes:
         mask = None if valid is TRUE else self.value(valid)
         stride = self.stride(index) if self.lanes else 0
         if stride == 0:
-            b.store(self._element(base, index, where.dtype), b.first(value) if value.lanes else value, mask)
+            value = b.first(value) if value.lanes else value
+            b.store(self._element(base, self._first(index), where.dtype), value, mask)
             return
         value = b.splat(value, self.lanes)
         if stride == 1:

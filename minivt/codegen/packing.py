@@ -10,8 +10,8 @@ from math import prod
 
 from minivt.codegen.lanes import Scratch
 from minivt.codegen.tile import LOAD, tile_axes
-from minivt.graph import Node, node
-from minivt.symbolic import AXIS, TRUE, add, axis_size, idiv, linear, mod, mul
+from minivt.graph import Node, node, walk
+from minivt.symbolic import AXIS, TRUE, add, axis, axis_size, idiv, linear, mod, mul
 
 SKEW = 16  # elements after each panel or row, so that those of power-of-two sizes do not share sets of a cache
 
@@ -75,3 +75,25 @@ def ordered(value: Node, axes: tuple[Node, ...]) -> tuple[Node, ...]:
     """The counters of `axes` that the value depends on."""
     found = tile_axes(value)
     return tuple(a for a in axes if a in found)
+
+
+def merge_summed(product: Node, k: tuple[Node, ...]) -> tuple[Node, tuple[Node, ...]]:
+    """The product with its summed counters as one, where both operands lie densely along them.
+
+    before:  sum over c < 64, i < 3, j < 3 of panel[(9 * c + 3 * i + j) * 32 + x] * w[9 * c + 3 * i + j]
+    after:   sum over z < 576 of panel[z * 32 + x] * w[z]
+    """
+    if len(k) < 2 or not all(s.op is LOAD and s.src[1] is TRUE for s in product.src):
+        return product, k
+    sizes = [axis_size(a) for a in k]
+    merged = axis(("k", *(a.arg[0] for a in k)), prod(sizes), "tile")
+    factors = []
+    for load in product.src:
+        strides = dict(linear(load.src[0])[0])
+        steps = [strides.pop(a, 0) for a in k]
+        dense = all(left == right * size for left, right, size in zip(steps, steps[1:], sizes[1:]))
+        if not dense or any(a in walk(atom) for atom in strides for a in k):
+            return product, k
+        index = add(load.src[0], *(mul(a, -step) for a, step in zip(k, steps)), mul(merged, steps[-1]))
+        factors.append(node(LOAD, (index, TRUE), load.arg, load.dtype))
+    return node(product.op, factors, None, product.dtype), (merged,)

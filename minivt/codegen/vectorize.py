@@ -13,19 +13,22 @@ from minivt.codegen.fusion import group_statements, read_by
 from minivt.codegen.lane_choice import Task, cheapest_copy, choose_lanes, cross_axis, is_light, make_task, width
 from minivt.codegen.lanes import Lanes, Scratch, lane_counter
 from minivt.codegen.nest import Assignment, Nest, Shape
-from minivt.codegen.packing import Pack, in_place_along, in_place_single, ordered, panel_index, rows_index
+from minivt.codegen.packing import Pack, in_place_along, in_place_single, merge_summed, ordered, panel_index, \
+    rows_index
 from minivt.codegen.pairs import PAIR_PRODUCT, pair_up
 from minivt.codegen.render.llvm import Builder, Value
 from minivt.codegen.render.llvm_module import module_text
 from minivt.codegen.target import Target
 from minivt.codegen.tile import BLOCK, LOAD, LOOP, READ, SET, Param, Tile, TileProgram
+from minivt.codegen.windows import shared_window, window_index
 from minivt.graph import Node, node, substitute, toposort, walk
-from minivt.symbolic import TRUE, add, as_index, axis, axis_size, bounds, linear, mul
+from minivt.symbolic import TRUE, add, as_index, axis, axis_size, bounds, build, linear, mul
 
 ALIGNMENT = 64
 NATIVE_HALF = frozenset({"f16c", "avx512f", "neon"})  # features of a processor that converts float16
 SUMS = 8        # independent sums that hide the latency of an addition; a quarter of that where more work goes on
 ROWS = 4        # sums of neighbouring rows in one body
+SHORT_SUM = 8   # steps of the innermost sums of a contraction that stand in one body
 MAP_COPIES = 2  # vectors of one body of a map
 
 
@@ -95,6 +98,7 @@ class _Lowering:
         self.places = {tile: self._place(tile, lane) for tile, lane in tile_lanes.items()}
         self.paired: dict[Task, Task] = {}  # contractions over pairs of bfloat16, where the target has them
         self.packs: dict[tuple, Pack] = {}  # every packed operand by value and order
+        self.windows: dict[tuple, tuple[Pack | None, Node]] = {}  # by value and summed counters: the copy, the read
         self.ready: set[Pack] = set()       # those that hold what their value is at this point of the program
 
     def _collect(self, statement: Node, loops: tuple[Node, ...]) -> None:
@@ -269,8 +273,8 @@ class _Lowering:
         lane, product = self.lane_of[task], task.product
         lanes = width(axis_size(lane), self.vector)
         along, single = self._operands(task)
-        for pack in (along, single):
-            if isinstance(pack, Pack) and pack not in self.ready:
+        for pack in self._packs(task):
+            if pack not in self.ready:
                 self._pack(pack)
         first, second = (p.read() if isinstance(p, Pack) else p for p in (along, single))
         inner, shared = (product.n, product.m) if lane in product.n else (product.m, product.n)
@@ -279,7 +283,14 @@ class _Lowering:
         copies = {lane: self._panel_vectors(task), rows: min(self.target.matrix[0].m, axis_size(rows))}
         multiply = PAIR_PRODUCT if first.dtype is second.dtype is dtypes.uint32 else ops.MUL
         value = node(multiply, (first, second), None, dtypes.float32)
-        return value, Shape(kept, product.k, lane, lanes, tuple(copies.items()))
+        value, summed = merge_summed(value, product.k)
+        steps = 1
+        for a in reversed(summed if len(summed) > 1 else ()):  # short sums inside a longer one are straight code
+            steps *= axis_size(a)
+            if steps > SHORT_SUM:
+                break
+            copies[a] = axis_size(a)
+        return value, Shape(kept, summed, lane, lanes, tuple(copies.items()))
 
     def _paired(self, task: Task) -> Task:
         """The contraction over pairs of bfloat16 where the target multiplies them."""
@@ -307,7 +318,7 @@ class _Lowering:
     def _operands(self, task: Task) -> tuple[Pack | Node, Pack | Node]:
         """The operand along the lanes and the one whose single elements are read, each to be packed or in place."""
         lane, product = self.lane_of[task], task.product
-        a, b = self._located(product.a, product.b)
+        a, b = (self._slid(value, product.k) for value in self._located(product.a, product.b))
         along, single = (b, a) if lane in product.n else (a, b)
         panel = self._panel_vectors(task) * width(axis_size(lane), self.vector)
         if not in_place_along(along, lane):
@@ -317,6 +328,23 @@ class _Lowering:
             axes = ordered(single, task.axes)
             single = self._packed(single, axes, "rows", *rows_index(axes, product.k))
         return along, single
+
+    def _slid(self, value: Node, k: tuple[Node, ...]) -> Node:
+        """The value read from a copy that overlapping windows share, where they overlap."""
+        if (value, k) not in self.windows:
+            self.windows[value, k] = None, value
+            found = shared_window(value, k)
+            if found is not None:
+                index, size = window_index(found.axes, self.vector)
+                pack = Pack(found.value, found.axes, self._allocate("window", value.dtype, size), index)
+                self.windows[value, k] = pack, substitute([pack.read()], dict(found.sums), build)[0]
+        return self.windows[value, k][1]
+
+    def _packs(self, task: Task) -> list[Pack]:
+        """What is computed before a contraction, in order: windows, then operands in the order of registers."""
+        made = self._operands(task)
+        first = (self.windows[value, task.product.k][0] for value in self._located(task.product.a, task.product.b))
+        return [pack for pack in (*first, *made) if isinstance(pack, Pack)]
 
     def _packed(self, value: Node, axes: tuple[Node, ...], kind: str, index: Node, size: int) -> Pack:
         key = value, index
@@ -342,8 +370,8 @@ class _Lowering:
             return
         task = self._paired(task)
         inside = (loop.arg, *(n.arg for n in walk(loop.src[0]) if n.op is LOOP))
-        for pack in self._operands(task):
-            if isinstance(pack, Pack) and pack not in self.ready and self._constant(pack.value, inside):
+        for pack in self._packs(task):
+            if pack not in self.ready and self._constant(pack.value, inside):
                 self._pack(pack)
 
 
