@@ -10,7 +10,7 @@ from minivt.errors import ShapeError
 from minivt.graph import node
 from minivt.promotion import promote
 from minivt.symbolic import idiv, mod
-from minivt.variable import add, bounds, mul, prod, shape_text, sub, unwrap, wrap
+from minivt.variable import add, mul, prod, shape_text, sub, unwrap, wrap
 
 
 class Movement:
@@ -114,17 +114,6 @@ class Movement:
         axes = normal_axes("flip", axis, self.ndim)
         return self._make(node(ops.FLIP, (self.node,), axes) if axes else self.node)
 
-    def pad(self, widths, value=0):
-        """With `value` around it; widths: (before, after) for each axis."""
-        widths = [tuple(map(unwrap, w)) for w in widths]
-        if len(widths) != self.ndim or any(len(w) != 2 or min(map(lambda s: bounds(s)[0], w)) < 0 for w in widths):
-            raise ShapeError(f"pad: widths are {widths} for shape {shape_text(self.node.shape)}; one pair of sizes "
-                             "that are not negative is needed for each axis")
-        padded = self._padded(tuple(widths))
-        if scalar_zero(value):
-            return padded
-        return self.ones_like().cast("bool")._padded(tuple(widths)).where(padded, value)
-
     def _padded(self, widths: tuple):
         if all(w == (0, 0) for w in widths):
             return self._make(self.node)
@@ -211,7 +200,3 @@ class Movement:
         for padded, end in reversed(placed[:-1]):
             result = (place < wrap(end)).where(padded, result)
         return result
-
-
-def scalar_zero(value) -> bool:
-    return isinstance(value, (int, float)) and value == 0

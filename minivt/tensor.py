@@ -18,15 +18,18 @@ from minivt.errors import DTypeError, ShapeError
 from minivt.real_functions import RealFunctions
 from minivt.graph import Node, node
 from minivt.indexing import Indexing
+from minivt.interpolation import Interpolation
 from minivt.movement import Movement
+from minivt.padding import Padding
 from minivt.pooling import Pooling
 from minivt.promotion import default_dtype
 from minivt.reduction import Reduction
 from minivt.runtime import realize as runtime
+from minivt.spectral import Spectral
 from minivt.variable import prod, shape_text, wrap
 
 class Tensor(Elementwise, RealFunctions, Reduction, Movement, Indexing, Contraction,
-             Convolution, Pooling):
+             Convolution, Pooling, Padding, Interpolation, Spectral):
     """An array of elements of one dtype on one device, computed when it is read.
 
     data: Python numbers in nested lists, a Variable, or a NumPy array, whose memory is used without a copy where it

@@ -47,7 +47,8 @@ def test_vendors_stay_in_their_places(file):
 LAYERS = ("errors", "dtypes", "ops", "graph", "symbolic", "scan", "codegen", "schedule", "runtime", "backends",
           "tensor", "nn", "models", "bench")
 SURFACE = {"broadcasting", "constants", "contraction", "convolution", "creation", "elementwise", "functional",
-           "indexing", "movement", "pooling", "promotion", "random", "real_functions", "reduction", "variable"}
+           "indexing", "interpolation", "movement", "padding", "pooling", "promotion", "random", "real_functions",
+           "reduction", "spectral", "variable"}
 
 
 def layer(part):

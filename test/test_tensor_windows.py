@@ -23,6 +23,8 @@ def test_golden(number):
     first, *others = (Tensor(GOLDEN[f"{LABEL(number)}.{i}"]) for i in range(len(shapes)))
     expected = GOLDEN[f"{LABEL(number)}.out"]
     with stats() as s:
+        if name in ("stft", "istft"):
+            arguments = dict(arguments, window=others.pop())
         got = getattr(first, name)(*others, **arguments)
         check(got, expected, atol=TOLERANCE * np.abs(expected).max())
     assert s.kernels == 1
@@ -98,6 +100,46 @@ X, W = Tensor(np.zeros((2, 6, 8, 9), np.float32)), Tensor(np.zeros((4, 3, 3, 3),
     (lambda: X.avg_pool1d(2), "avg_pool1d: the tensor has shape (2, 6, 8, 9); (batch, channels, and 1 sizes"),
     (lambda: X.unfold(3, 10), "unfold: size 10 and step 1 do not fit the 9 elements of axis 3")])
 def test_errors(wrong, message):
+    with pytest.raises(ShapeError) as caught:
+        wrong()
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize("mode, numpy_mode", [("reflect", "reflect"), ("replicate", "edge"), ("circular", "wrap")])
+@pytest.mark.parametrize("dtype", ["bool", "int32", "float64"])
+def test_pad_modes_on_any_axis(mode, numpy_mode, dtype):
+    x = random_array(np.random.default_rng(4), (4, 5, 6), dtype)
+    widths = [(3, 1), (0, 4), (2, 0)]
+    check(Tensor(x).pad(widths, mode=mode), np.pad(x, widths, numpy_mode))
+
+
+def test_transforms_invert_each_other_far_from_the_start():
+    x = np.random.default_rng(5).standard_normal((2, 4000)).astype(np.float32)
+    window = (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(400) / 400)).astype(np.float32)
+    options = dict(n_fft=400, hop_length=100, window=Tensor(window))
+    spectrum = Tensor(x).stft(**options)
+    frame = np.pad(x, ((0, 0), (200, 200)), "reflect")[:, 700:1100].astype(np.float64) * window
+    exact = np.fft.rfft(frame)
+    got = spectrum.numpy()[:, :, 7]
+    np.testing.assert_allclose(got[..., 0] + 1j * got[..., 1], exact, atol=2e-6 * np.abs(exact).max())
+    np.testing.assert_allclose(spectrum.istft(**options).numpy(), x, atol=1e-5)
+
+
+@pytest.mark.parametrize("wrong, message", [
+    (lambda: X.pad([(0, 0)] * 3), "pad: widths are [(0, 0), (0, 0), (0, 0)] for shape (2, 6, 8, 9); one pair of sizes"),
+    (lambda: X.pad([(0, 0)] * 4, mode="edge"), "pad: mode is 'edge'; choose one of constant, reflect, replicate, circ"),
+    (lambda: X.pad([(2, 0)] + [(0, 0)] * 3, mode="reflect"),
+     "pad: axis 0 has 2 elements and gets 2 and 0 more by mode 'reflect'; at most 1 are possible"),
+    (lambda: X.interpolate(4, mode="linear"), "interpolate: mode is 'linear' with align_corners=False for 2 axes; "
+                                              "choose one of nearest, nearest-exact, bilinear, bicubic"),
+    (lambda: X.interpolate(4, align_corners=True), "interpolate: mode is 'nearest' with align_corners=True for 2 axes"),
+    (lambda: X.interpolate(), "interpolate: size is None and scale_factor None; give one of the two"),
+    (lambda: X.interpolate(scale_factor=0.1), "interpolate: scale_factor is 0.1 for shape (2, 6, 8, 9); one positive"),
+    (lambda: X[0, 0, 0].stft(16, center=False), "stft: the tensor has shape (9,); at least one frame of 16 samples"),
+    (lambda: X.stft(4, window=W), "stft: window has shape (4, 3, 3, 3); (4,) is needed"),
+    (lambda: X.stft(4, win_length=5), "stft: n_fft is 4, win_length 5 and hop_length 1 for shape (2, 6, 8, 9); a "),
+    (lambda: X.istft(4), "istft: the tensor has shape (2, 6, 8, 9); (..., 3 frequencies, frames, 2) is needed")])
+def test_errors_of_padding_resampling_and_transforms(wrong, message):
     with pytest.raises(ShapeError) as caught:
         wrong()
     assert str(caught.value).startswith(message)
