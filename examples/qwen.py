@@ -21,7 +21,7 @@ from _setup import fail, require, small_model
 require("minivt", "minivt.models", "tokenizers", "jinja2", "tqdm")
 
 from minivt import stats
-from minivt.backends import MODULES
+from minivt.backends import names
 from minivt.errors import MinivtError
 from minivt.models.chat import ChatTemplate
 from minivt.models.decoder import Config, Decoder, check_context, chunk_sizes
@@ -52,7 +52,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="sample from this share (default: 1)")
     parser.add_argument("--seed", type=int, metavar="S", help="repeat the same random choices")
     parser.add_argument("--ctx", type=int, metavar="N", help="longest conversation in tokens (default: 2048)")
-    parser.add_argument("--backend", help=f"what computes: {', '.join(MODULES)} (default: cpu)")
+    parser.add_argument("--backend", help=f"what computes: {', '.join(names())} (default: a GPU, else cpu)")
     parser.add_argument("--stats", action="store_true", help="say on stderr what an answer cost")
     options = parser.parse_args(arguments)
     if options.question is not None and options.prompt is not None:

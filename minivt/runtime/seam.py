@@ -71,15 +71,16 @@ class Backend(ABC):
 
 
 def default_device() -> str:
-    """MINIVT_BACKEND, else the CPU."""
-    return os.environ.get("MINIVT_BACKEND", "cpu")
+    """MINIVT_BACKEND, else the first backend that runs here: GPUs before the CPU."""
+    return os.environ.get("MINIVT_BACKEND") or _preferred()
+
+
+@lru_cache(maxsize=None)
+def _preferred() -> str:
+    return import_module("minivt.backends").preferred()
 
 
 @lru_cache(maxsize=None)
 def backend_of(device: str) -> Backend:
     """The backend of a device such as "cpu" or "cuda:0"; BackendError with the reason where there is none."""
-    known = import_module("minivt.backends").MODULES
-    name = device.split(":")[0]
-    if name not in known:
-        raise BackendError(f"device: {device!r} is not known; choose one of {', '.join(known)}")
-    return import_module(known[name]).open_backend(device)
+    return import_module("minivt.backends").module_of(device.split(":")[0]).open_backend(device)
