@@ -210,14 +210,15 @@ class Plan:
         kept = {self.home(n) for n in self.nodes}
         free: list[tuple[int, object]] = []
         for position, launch in enumerate(self.schedule.launches):
-            home = self.schedule.storage[launch.result]
-            for argument in (*launch.arguments, home):
+            homes = [self.schedule.storage[r] for r in launch.results]
+            for argument in (*launch.arguments, *homes):
                 argument = self.schedule.storage.get(argument, argument)
                 if argument.op is ops.BUFFER and argument not in memories:
                     memories[argument] = argument.arg.memory
-            if home not in memories:
-                size = prod(evaluate(s, values) for s in home.shape) * home.dtype.itemsize
-                memories[home] = backend.allocate(size) if home in kept else _take(free, size, backend)
+            for home in homes:
+                if home not in memories:
+                    size = prod(evaluate(s, values) for s in home.shape) * home.dtype.itemsize
+                    memories[home] = backend.allocate(size) if home in kept else _take(free, size, backend)
             for done in last_use.get(position, ()):
                 if done not in kept and done.op is not ops.BUFFER and done not in given:
                     size = prod(evaluate(s, values) for s in done.shape) * done.dtype.itemsize

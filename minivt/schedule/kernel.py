@@ -12,7 +12,7 @@ from minivt import ops
 from minivt.codegen.tile import LOAD, REDUCE, Param
 from minivt.dtypes import DType
 from minivt.graph import Node, const, node, substitute, toposort
-from minivt.symbolic import AXIS, add, as_index, as_size, axis, axis_size, build, idiv, mod, mul
+from minivt.symbolic import AXIS, Size, add, as_index, as_size, axis, axis_size, build, idiv, mod, mul
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,14 @@ class Kernel:
     @property
     def axes(self) -> tuple[Node, ...]:
         return self.sinks[0].axes
+
+
+def capacity(shape: tuple[Size, ...]) -> Size:
+    """The number of elements of a shape."""
+    total = as_index(1)
+    for size in shape:
+        total = mul(total, size)
+    return as_size(total)
 
 
 def reduce(value: Node, op: ops.Op, axes: tuple[Node, ...], origin: int) -> Node:

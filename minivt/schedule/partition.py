@@ -31,6 +31,10 @@ class Partition:
     def root_set(self) -> frozenset[Node]:
         return frozenset(self.roots)
 
+    def is_inside(self, n: Node) -> bool:
+        """Whether a node under some root is computed in that root's kernel."""
+        return n not in self.root_set and n.op is not ops.BUFFER
+
     def cone(self, root: Node) -> list[Node]:
         """The nodes inside the root's kernel, sources first; buffers and other roots are leaves."""
         return toposort(root, enter=lambda n: (n is root or n not in self.root_set) and n.op is not ops.BUFFER)
@@ -57,9 +61,24 @@ def partition(sinks: list[Node], wanted_cuts: Callable[[Partition], set[Node]]) 
 
 
 def _memory_inputs(effect: Node) -> tuple[Node, ...]:
-    """The inputs of an effect that must lie in memory: all but the value of an ASSIGN, which its kernel computes."""
-    inputs = effect.src[:1] if effect.op is ops.ASSIGN else effect.src
+    """The inputs of an effect that must lie in memory: a version that is written next, and what its kernel cannot
+    compute itself. The kernel of an ASSIGN computes its value, those of SCATTER and SCAN maps over memory."""
+    if effect.op is ops.ASSIGN:
+        inputs = effect.src[:1]
+    elif effect.op is ops.SCATTER:
+        inputs = (effect.src[0], *(s for s in effect.src[1:] if not _is_map(s)))
+    elif effect.op is ops.SCAN:
+        inputs = tuple(s for s in effect.src if not _is_map(s))
+    else:
+        inputs = effect.src
     return tuple(s for s in inputs if s.op is not ops.BUFFER)
+
+
+def _is_map(value: Node) -> bool:
+    """Whether at most REPEATED_NODES elementwise and moving operations stand between the value and memory."""
+    below = toposort(value, enter=lambda n: n.op not in SOURCES and n.op not in ALWAYS_CUT)
+    return len(below) <= REPEATED_NODES and all(
+        n.op in ops.ELEMENTWISE or n.op in ops.MOVEMENT or n.op in SOURCES or n.op in ALWAYS_CUT for n in below)
 
 
 def _assign_homes(order, readers, cuts: set[Node], boundary: set[Node]) -> set[Node]:

@@ -14,13 +14,16 @@ from minivt import ops
 from minivt.codegen.target import Target
 from minivt.codegen.tile import Param, TileProgram
 from minivt.dtypes import DType
+from minivt.errors import BackendError
 from minivt.graph import Node, node, rebuild, substitute, toposort, users
 from minivt.schedule.cost import Verdict, verdict
 from minivt.schedule.indexing import Lowering, flatten
-from minivt.schedule.kernel import Kernel, Sink, merge_axes, split_axes
+from minivt.schedule.kernel import Kernel, Sink, capacity, merge_axes, split_axes
 from minivt.schedule.partition import ALWAYS_CUT, Partition, climb, partition
+from minivt.schedule.scanning import OUTPUTS, keeps_places, scan_program
+from minivt.schedule.scatter import scatter_program, widen_sums
 from minivt.schedule.tiling import tile_kernel
-from minivt.symbolic import TRUE, ZERO, Size, add, as_index, as_size, axis, describe, mul
+from minivt.symbolic import TRUE, ZERO, Size, add, axis, describe
 
 
 @dataclass(frozen=True)
@@ -33,14 +36,14 @@ class Placeholder:
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel. arguments: graph nodes in slot order; the last, the result, is what it writes.
+    """One kernel. arguments: graph nodes in slot order; the last ones, the results, are what it writes.
 
     source: the kernel's graph over placeholders, which names it; its program is made when it is asked for.
     """
     source: Node
     target: Target
     arguments: tuple[Node, ...]
-    result: Node
+    results: tuple[Node, ...]
 
     @property
     def program(self) -> TileProgram:
@@ -51,18 +54,11 @@ class Launch:
 class Schedule:
     """launches in order; results: the node that computes each sink; storage: whose memory each result lies in.
 
-    A result's storage is itself, unless it is an ASSIGN that writes into the version before it.
+    A result's storage is itself, unless it is an ASSIGN or SCATTER that writes into the version before it.
     """
     launches: list[Launch]
     results: dict[Node, Node]
     storage: dict[Node, Node]
-
-
-def capacity(shape: tuple[Size, ...]) -> Size:
-    total = as_index(1)
-    for size in shape:
-        total = mul(total, size)
-    return as_size(total)
 
 
 # --- kernels by structure --------------------------------------------------------------------------------------------
@@ -121,6 +117,10 @@ def _verdict(root: Node, target: Target) -> Verdict | None:
 
 @lru_cache(maxsize=4096)
 def program_of(root: Node, target: Target) -> TileProgram:
+    if root.op is ops.SCATTER:
+        return scatter_program(root, target)
+    if root.op is OUTPUTS:
+        return scan_program(root, target)
     return tile_kernel(lower_kernel(root), target, "kernel")
 
 
@@ -208,22 +208,52 @@ def make_schedule(sinks: list[Node], target: Target, may_overwrite: Callable[[No
     may_overwrite(buffer node): whether nobody else can still read it. cuts: a mapping that remembers where graphs of
     one structure were cut, from graph_key to positions in graph order; a graph seen before is not judged again.
     """
-    owned = own_versions(sinks, may_overwrite)
+    owned = own_versions(_with_wide_sums(sinks), may_overwrite)
     part = _recalled_partition(owned, target, {} if cuts is None else cuts)
     schedule = Schedule([], dict(zip(sinks, owned)), {})
     for root in part.roots:
+        if root in schedule.storage:
+            continue  # an output of a SCAN that is computed with another
         source, leaves = canonical(root, part)
         home = root
-        if root.op is ops.ASSIGN:
+        if root.op is ops.SCAN:
+            schedule.launches += _scan_launches(root, part, target, leaves, schedule.storage)
+            continue
+        if root.op in (ops.ASSIGN, ops.SCATTER):
             version = root.src[0]
             home = schedule.storage.get(version, version)
-            if version not in part.cone(root.src[1]):
+            if version not in toposort(*root.src[1:], enter=part.is_inside):
                 leaves = tuple(n for n in leaves if n is not version)
         schedule.storage[root] = home
         if 0 in (root.src[1] if root.op is ops.ASSIGN else root).shape:
             continue  # nothing to compute
-        schedule.launches.append(Launch(source, target, (*leaves, root), root))
+        schedule.launches.append(Launch(source, target, (*leaves, root), (root,)))
     return schedule
+
+
+def _scan_launches(root: Node, part: Partition, target: Target, leaves, storage: dict[Node, Node]) -> list[Launch]:
+    """One kernel for all outputs of a SCAN that are wanted."""
+    if not keeps_places(root.arg[0]):
+        raise BackendError("scan: a step reads a carry at another place than it writes, through a product, a reduction "
+                           "or a movement; only device 'reference' runs such scans: move what mixes places out of it")
+    outputs = tuple(n for n in part.roots if n.op is ops.SCAN and n.src == root.src and n.arg[0] == root.arg[0])
+    storage.update({n: n for n in outputs})
+    outputs = tuple(n for n in outputs if 0 not in n.shape)
+    if not outputs:
+        return []
+    source = node(OUTPUTS, (canonical(n, part)[0] for n in outputs), None, outputs[0].dtype)
+    return [Launch(source, target, (*leaves, *outputs), outputs)]
+
+
+def _with_wide_sums(sinks: list[Node]) -> list[Node]:
+    """The sinks with every SCATTER as it is computed (see widen_sums)."""
+    replaced: dict[Node, Node] = {}
+    for current in toposort(*sinks):
+        if current.op is ops.SCATTER:
+            made = widen_sums(current)
+            if made is not current:
+                replaced[current] = substitute([made], replaced)[0]
+    return substitute(sinks, replaced) if replaced else list(sinks)
 
 
 def _recalled_partition(sinks: list[Node], target: Target, cuts) -> Partition:
@@ -249,7 +279,7 @@ def graph_key(order: list[Node], sinks: list[Node], target: Target) -> str:
 
 
 def own_versions(sinks: list[Node], may_overwrite: Callable[[Node], bool]) -> list[Node]:
-    """Let every ASSIGN write a version that nothing else reads, through a copy where it must.
+    """Let every ASSIGN and SCATTER write a version that nothing else reads, through a copy where it must.
 
     before:  y = ASSIGN(x, v); z = x + y       (x is still read)
     after:   y = ASSIGN(CONTIGUOUS(x), v); z = x + y
@@ -257,12 +287,14 @@ def own_versions(sinks: list[Node], may_overwrite: Callable[[Node], bool]) -> li
     order = toposort(*sinks, enter=lambda n: n.op is not ops.BUFFER)
     readers, wanted = users(order), set(sinks)
     replaced: dict[Node, Node] = {}
-    for number, current in enumerate(n for n in order if n.op is ops.ASSIGN):
+    for number, current in enumerate(n for n in order if n.op in (ops.ASSIGN, ops.SCATTER)):
         version = current.src[0]
-        alone = readers[version] == [current] and version not in wanted and current.src[1] is not version
-        if alone and (version.op is not ops.BUFFER or may_overwrite(version)):
+        alone = readers[version] == [current] and version not in wanted and version not in current.src[1:]
+        fresh = version.op not in (ops.BUFFER, ops.ASSIGN) if current.op is ops.SCATTER else \
+            version.op is not ops.BUFFER or may_overwrite(version)
+        if alone and fresh:
             continue
         src = substitute(current.src, replaced)
         copied = node(ops.CONTIGUOUS, (src[0],), number)
-        replaced[current] = node(ops.ASSIGN, (copied, src[1]), current.arg)
+        replaced[current] = node(current.op, (copied, *src[1:]), current.arg)
     return substitute(sinks, replaced) if replaced else list(sinks)
