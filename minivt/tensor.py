@@ -12,6 +12,7 @@ from minivt import dtypes, ops
 from minivt.broadcasting import expand_node
 from minivt.contraction import Contraction
 from minivt.convolution import Convolution
+from minivt.cumulative import Cumulative
 from minivt.dtypes import DType, as_dtype, bfloat16_to_float, float_to_bfloat16
 from minivt.elementwise import Elementwise, scalar_kind, scalar_node
 from minivt.errors import DTypeError, ShapeError
@@ -28,7 +29,7 @@ from minivt.runtime import realize as runtime
 from minivt.spectral import Spectral
 from minivt.variable import prod, shape_text, wrap
 
-class Tensor(Elementwise, RealFunctions, Reduction, Movement, Indexing, Contraction,
+class Tensor(Elementwise, RealFunctions, Reduction, Cumulative, Movement, Indexing, Contraction,
              Convolution, Pooling, Padding, Interpolation, Spectral):
     """An array of elements of one dtype on one device, computed when it is read.
 
