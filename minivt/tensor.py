@@ -21,6 +21,7 @@ from minivt.graph import Node, node
 from minivt.indexing import Indexing
 from minivt.interpolation import Interpolation
 from minivt.movement import Movement
+from minivt.ordering import Ordering
 from minivt.padding import Padding
 from minivt.pooling import Pooling
 from minivt.promotion import default_dtype
@@ -30,7 +31,7 @@ from minivt.spectral import Spectral
 from minivt.variable import prod, shape_text, wrap
 
 class Tensor(Elementwise, RealFunctions, Reduction, Cumulative, Movement, Indexing, Contraction,
-             Convolution, Pooling, Padding, Interpolation, Spectral):
+             Ordering, Convolution, Pooling, Padding, Interpolation, Spectral):
     """An array of elements of one dtype on one device, computed when it is read.
 
     data: Python numbers in nested lists, a Variable, or a NumPy array, whose memory is used without a copy where it
