@@ -95,3 +95,33 @@ def test_a_step_that_mixes_places_is_refused():
     (last,), _ = scan(lambda c, r: ((node(ops.ADD, (node(ops.FLIP, (c[0],), (0,)), r[0])),), ()), (h.node,), (x.node,))
     with pytest.raises(BackendError, match="move what mixes places"):
         tensor(last, "cpu").realize()
+
+
+def test_a_gated_linear_recurrence_in_chunks_is_a_handful_of_kernels():
+    """S[t] = decay[t] S[t-1] + k[t] v[t]ᵀ, out[t] = S[t]ᵀ q[t]: products within chunks, a scan of their states."""
+    T, C, K, V = 4096, 64, 8, 8
+    q, k, v = (RNG.standard_normal((T, n)).astype(np.float32) for n in (K, K, V))
+    gate = RNG.uniform(0.8, 1, T).astype(np.float32)
+    state, expected = np.zeros((K, V)), []
+    for t in range(T):
+        state = gate[t] * state + np.outer(k[t], v[t])
+        expected.append(state.T @ q[t])
+    Q, Y, W = (Tensor(x, device="cpu").reshape(T // C, C, -1) for x in (q, k, v))
+    with stats() as s:
+        log = Tensor(gate, device="cpu").reshape(T // C, C).log().cumsum(1)          # (chunks, C)
+        total = log[:, C - 1:]                                                       # (chunks, 1)
+        rows = Tensor(np.arange(C), device="cpu")
+        decay = (log.reshape(-1, C, 1) - log.reshape(-1, 1, C)).exp()
+        decay = (rows.reshape(1, 1, C) <= rows.reshape(1, C, 1)).where(decay, 0.0)   # (chunks, C, C)
+        within = ((Q @ Y.mT) * decay) @ W
+        added = (Y * (total - log).exp().reshape(-1, C, 1)).mT @ W                   # (chunks, K, V)
+        kept = total.exp().reshape(-1, 1, 1).broadcast_to((T // C, K, V))
+
+        def step(carry, x):
+            return (node(ops.ADD, (node(ops.MUL, (x[0], carry[0])), x[1])),), (carry[0],)
+        start = Tensor(np.zeros((K, V), np.float32), device="cpu")
+        _, (before,) = scan(step, (start.node,), (kept.node, added.node))
+        out = within + (Q * log.exp().reshape(-1, C, 1)) @ tensor(before, "cpu")
+        got = out.reshape(T, V).numpy()
+    np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-3)
+    assert s.kernels <= 10
