@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 
+import minivt
 from minivt import Tensor, stats
 from minivt.errors import DTypeError, ShapeError
 
@@ -45,3 +46,15 @@ def test_rows_are_added_in_place_of_their_index():
         Tensor(x).index_add(0, index, rows[:3])
     with pytest.raises(DTypeError, match="integer dtype"):
         Tensor(x).index_add(0, index.astype(np.float32), rows)
+
+
+def test_replays_of_a_captured_scan_follow_their_argument():
+    run = minivt.jit(lambda x, total, rows: (x.cumsum(0), total.index_add(0, rows, x)))
+    rows = Tensor(np.array([2, 0] * 700))
+    for _ in range(3):
+        x = RNG.standard_normal(1400).astype(np.float32)
+        running, added = run(Tensor(x), Tensor(np.ones(3, np.float32)), rows)
+        np.testing.assert_allclose(running.numpy(), np.cumsum(x), atol=1e-3)
+        np.testing.assert_allclose(added.numpy(), [1 + x[1::2].sum(), 1, 1 + x[::2].sum()], rtol=1e-4, atol=1e-3)
+        again, same = run(Tensor(x), Tensor(np.ones(3, np.float32)), rows)
+        assert (again.numpy() == running.numpy()).all() and (same.numpy() == added.numpy()).all()
