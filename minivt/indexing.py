@@ -1,18 +1,18 @@
-"""Reading and assigning parts of a Tensor with []. Not for gathers along several axes.
+"""Reading and assigning parts of a Tensor with []. Not for what index arrays select (selection.py).
 
-An index may hold integers and Variables, slices (their bounds may be symbolic), None, Ellipsis and one integer array
-or tensor. Integers count from the end where negative and raise BoundsError outside the axis; integer tensors count
-from the end too, and outside the axis select 0. A slice never shares memory with its tensor: assigning makes the
-next version of the tensor assigned to, other tensors keep their values.
+An index may hold integers and Variables, slices (their bounds may be symbolic), None, Ellipsis, integer arrays or
+tensors and boolean ones; axes come out where NumPy puts them. Integers count from the end where negative and raise
+BoundsError outside the axis; integer tensors count from the end too, and outside the axis select 0 and store nothing.
+A boolean mask is read when it is used, for the size of the result depends on it. A slice never shares memory with its
+tensor: assigning makes the next version of the tensor assigned to, other tensors keep their values.
 """
 from __future__ import annotations
 
-import numpy as np
-
-from minivt import dtypes, ops
+from minivt import ops
 from minivt.broadcasting import broadcast_shapes
 from minivt.errors import BoundsError, DTypeError, ShapeError
 from minivt.graph import node
+from minivt.selection import Selection, full_index, is_array, masked_axes
 from minivt.variable import add, bounds, expression, is_size, shape_text, sub, unwrap
 
 
@@ -21,59 +21,28 @@ class Indexing:
     __slots__ = ()
 
     def __getitem__(self, index):
-        items = self._full_index("getitem", index)
-        view, axis, gathers, kept = self, 0, [], []
+        items = full_index("getitem", self, index)
+        view, selection = self._viewed("getitem", items)
+        if not selection.arrays:
+            return view._reshaped(selection.result_shape(view, ()))
+        places = selection.places("getitem", view)
+        picked = node(ops.GATHER, (selection.merged(view).node, places.node), selection.axis)
+        return self._make(picked)._reshaped(selection.result_shape(view, places.node.shape))
+
+    def _viewed(self, name: str, items: list) -> tuple:
+        """The tensor sliced by slices and, to size 1, by integers, and which of its axes go where."""
+        view, axis = self, 0
         for item in items:
-            if item is None:
-                kept.append(None)
-                continue
             if isinstance(item, slice):
                 view = view._sliced(axis, item)
-                kept.append(axis)
-            elif is_size(item):
-                view = view._slice_axis(axis, _inside("getitem", unwrap(item), view.node.shape[axis], axis), 1)
-            else:
-                gathers.append((axis, item))
-                kept.append(axis)
-            axis += 1
-        if len(gathers) > 1:
-            raise ShapeError(f"getitem: integer arrays index axes {', '.join(str(a) for a, _ in gathers)}; one axis at "
-                             "a time is supported: index twice")
-        return view._picked(kept, *gathers)
+            elif item is not None and not is_array(item):
+                view = view._slice_axis(axis, inside(name, unwrap(item), view.node.shape[axis], axis), 1)
+            axis += item is not None
+        return view, Selection.of(items)
 
-    def _picked(self, kept, gather=None):
-        """Drop the axes that were indexed by integers, add those of None, and gather at most one axis."""
-        result = self._reshaped(tuple(1 if axis is None else self.node.shape[axis] for axis in kept))
-        return result if gather is None else result._gathered(gather[1], kept.index(gather[0]))
-
-    def _gathered(self, index, axis: int):
-        """The elements along `axis` whose places an integer tensor gives; its shape replaces the axis.
-
-        Negative places count from the end; places outside the axis give 0. BoundsError where an array that is known
-        already has such a place.
-        """
-        size = self.node.shape[axis]
-        if isinstance(index, (list, tuple, np.ndarray)):
-            index = _known_places(np.asarray(index), size, axis)
-        index = self._coerce(index)
-        if not index.dtype.is_int:
-            raise DTypeError(f"getitem: the index tensor has dtype {index.dtype}; an integer dtype is needed")
-        if index.dtype.kind == "i":
-            index = (index < 0).where(index + self._make_size(size), index)
-        return self._make(node(ops.GATHER, (self.node, index.node), axis))
-
-    def _full_index(self, name: str, index) -> list:
-        """The index as one item per axis and None, with Ellipsis and missing axes written out."""
-        items = list(index) if isinstance(index, tuple) else [index]
-        for item in items:
-            _check_item(name, item)
-        used = sum(item is not None and item is not Ellipsis for item in items)
-        if sum(item is Ellipsis for item in items) > 1 or used > self.ndim:
-            raise ShapeError(f"{name}: {used} axes are indexed with {sum(i is Ellipsis for i in items)} Ellipsis, the "
-                             f"tensor has shape {shape_text(self.node.shape)}; index at most {self.ndim} axes, with "
-                             "one Ellipsis")
-        place = next((i for i, item in enumerate(items) if item is Ellipsis), len(items))
-        return items[:place] + [slice(None)] * (self.ndim - used) + items[place + 1:]
+    def _from_the_front(self, size):
+        """Places on an axis of `size`, those that count from the end turned round."""
+        return (self < 0).where(self + self._make_size(size), self) if self.dtype.kind == "i" else self
 
     def _sliced(self, axis: int, item: slice):
         """The tensor sliced along one axis."""
@@ -100,25 +69,87 @@ class Indexing:
     # --- assignment -------------------------------------------------------------------------------------------------
 
     def __setitem__(self, index, value):
-        """Store `value`, broadcast and cast, in a region given by integers, Variables and slices of step 1."""
-        region, kept = [], []
-        for item in self._full_index("setitem", index):
-            axis = len(region)
-            if item is None:
-                raise ShapeError("setitem: None has no place in an assigned region; leave it out")
+        """Store `value`, broadcast and cast, where the index points.
+
+        Arrays of NumPy and lists that name a place twice leave the last value there; of a Tensor that does, one of
+        the values (the reference backend raises BoundsError).
+        """
+        value = self._coerce(value).cast(self.dtype)
+        masked = masked_axes(self, index, value)
+        if masked is not None:
+            self.assign(masked[0].where(masked[1], self))
+            return
+        items = full_index("setitem", self, index)
+        if any(map(is_array, items)):
+            self._store_at_places(items, value)
+        else:
+            self._store_in_slices(items, value)
+
+    def _store_in_slices(self, items: list, value):
+        """Assign a region given by integers and slices; where a slice has steps, what lies between keeps its value."""
+        bounds_of, axis = [], 0
+        for item in items:
             if isinstance(item, slice):
-                start, size, step = slice_bounds("setitem", item, self.node.shape[axis], axis)
-                if step != 1:
-                    raise ShapeError(f"setitem: axis {axis} has step {step}; only regions of step 1 can be assigned: "
-                                     "use where")
-                region.append((start, size))
-                kept.append(size)
-            elif is_size(item):
-                region.append((_inside("setitem", unwrap(item), self.node.shape[axis], axis), 1))
-            else:
-                raise ShapeError(f"setitem: axis {axis} is indexed by an array; assign with integers and slices, or "
-                                 "use where")
-        self._assign(value, tuple(region), tuple(kept), "setitem")
+                bounds_of.append(slice_bounds("setitem", item, self.node.shape[axis], axis))
+            elif item is not None:
+                bounds_of.append((inside("setitem", unwrap(item), self.node.shape[axis], axis), 1, 1))
+            axis += item is not None
+        sizes = [size for _, size, _ in bounds_of]
+        named = iter(sizes)
+        shape = tuple(size for item, size in ((i, 1 if i is None else next(named)) for i in items)
+                      if item is None or isinstance(item, slice))
+        value = self._fitting("setitem", value, shape)._reshaped(tuple(sizes))
+        if any(bounds(size)[1] == 0 for size in sizes):
+            return
+        region, stepped = [], None
+        for axis, (start, size, step) in enumerate(bounds_of):
+            value, start, span, hit = value._spread(axis, start, size, step)
+            region.append((start, span))
+            stepped = hit if stepped is None else stepped & hit if hit is not None else stepped
+        if stepped is not None:
+            value = stepped.where(value, self._shrunk(tuple(region)))
+        self._assign(value, tuple(region), value.node.shape, "setitem")
+
+    def _spread(self, axis: int, start, size, step: int):
+        """(values `step` apart, where they start, how far they reach, where the axis holds one or None for all).
+
+        before:  1 4 7 with start 1 and step 3
+        after:   1 0 0 4 0 0 7, 1, 7, yes no no yes no no yes
+        """
+        if step < 0:
+            flipped = self.flip(axis)
+            return flipped._spread(axis, start + (size - 1) * step, size, -step)
+        if step == 1 or size == 1:
+            return self, start, size, None
+        shape, span = self.node.shape, (size - 1) * step + 1
+        wide = self._reshaped((*shape[:axis + 1], 1, *shape[axis + 1:]))
+        wide = wide._padded(tuple((0, step - 1 if a == axis + 1 else 0) for a in range(self.ndim + 1)))
+        wide = wide._reshaped((*shape[:axis], size * step, *shape[axis + 1:]))._slice_axis(axis, 0, span)
+        return wide, start, span, wide._counter(axis) % step == 0
+
+    def _store_at_places(self, items: list, value):
+        """Assign where index arrays point: scatter into what the slices select, then assign that."""
+        view, selection = self._viewed("setitem", items)
+        places = selection.places("setitem", view, last_of_equals=True)
+        value = self._fitting("setitem", value, selection.result_shape(view, places.node.shape))
+        base = selection.merged(view)
+        shape = base.node.shape
+        if any(bounds(s)[1] == 0 for s in (*value.node.shape, *shape)):
+            return
+        updates = value._reshaped((*shape[:selection.axis], *places.node.shape, *shape[selection.axis + 1:]))
+        stored = self._make(node(ops.SCATTER, (base.node, places.node, updates.node), (selection.axis, "store")))
+        whole = [slice(None) if is_array(i) else i for i in items if i is not None]
+        kept = tuple(s for s, i in zip(view.node.shape, whole) if isinstance(i, slice))
+        self._store_in_slices(whole, selection.unmerged(stored, view)._reshaped(kept))
+
+    def _fitting(self, name: str, value, shape: tuple):
+        """The value broadcast to the shape of what is assigned; axes of size 1 in front of it are left out."""
+        while value.ndim > len(shape) and value.node.shape[0] == 1:
+            value = value._reshaped(value.node.shape[1:])
+        if value.ndim > len(shape) or broadcast_shapes(name, value.node.shape, shape) != shape:
+            raise ShapeError(f"{name}: the value has shape {shape_text(value.node.shape)}, the region "
+                             f"{shape_text(shape)} of {shape_text(self.node.shape)}; the value must broadcast to it")
+        return value._expanded(shape)
 
     def assign(self, value):
         """Replace all elements by `value`, broadcast and cast; returns self."""
@@ -126,11 +157,8 @@ class Indexing:
         return self
 
     def _assign(self, value, region: tuple, shape: tuple, name: str):
-        value = self._coerce(value).cast(self.dtype)
-        if broadcast_shapes(name, value.node.shape, shape) != shape:
-            raise ShapeError(f"{name}: the value has shape {shape_text(value.node.shape)}, the region "
-                             f"{shape_text(shape)} of {shape_text(self.node.shape)}; the value must broadcast to it")
-        value = value._expanded(shape)._reshaped(tuple(size for _, size in region))
+        value = self._fitting(name, self._coerce(value).cast(self.dtype), shape)
+        value = value._reshaped(tuple(size for _, size in region))
         if any(bounds(size)[1] == 0 for _, size in region):
             return
         self._replace(node(ops.ASSIGN, (self._state(), value.node), region))
@@ -143,31 +171,7 @@ class Indexing:
         return self.node if source.op in (ops.BUFFER, ops.CONTIGUOUS) else node(ops.CONTIGUOUS, (self.node,))
 
 
-def _check_item(name: str, item):
-    """Refuse what is no index, and boolean masks, whose result has no shape before it is computed."""
-    if item is None or item is Ellipsis or isinstance(item, slice) or is_size(item):
-        return
-    dtype = getattr(item, "dtype", None)
-    if isinstance(item, (list, tuple)):
-        dtype = np.asarray(item).dtype
-    if isinstance(item, bool) or dtype is dtypes.bool_ or dtype == np.bool_:
-        raise DTypeError(f"{name}: boolean masks are not an index, for the size of the result would depend on values; "
-                         "use where")
-    if dtype is None:
-        raise DTypeError(f"{name}: {item!r} is not an index; use integers, slices, None, Ellipsis or an integer tensor")
-
-
-def _known_places(index: np.ndarray, size, axis: int) -> np.ndarray:
-    if index.size == 0:
-        index = index.astype(np.int64)
-    if index.dtype.kind in "iu" and index.size and isinstance(size, int):
-        if index.min() < -size or index.max() >= size:
-            raise BoundsError(f"getitem: the index array holds {index.min()} to {index.max()}, axis {axis} has size "
-                              f"{size}; places must be from {-size} to {size - 1}")
-    return index
-
-
-def _inside(name: str, place, size, axis: int):
+def inside(name: str, place, size, axis: int):
     """A place on an axis, counted from the front; BoundsError unless it is certainly inside."""
     if isinstance(place, int) and place < 0:
         place = add(place, size)

@@ -48,7 +48,7 @@ LAYERS = ("errors", "dtypes", "ops", "graph", "symbolic", "scan", "codegen", "sc
           "tensor", "nn", "models", "bench")
 SURFACE = {"broadcasting", "constants", "contraction", "convolution", "creation", "cumulative", "elementwise",
            "functional", "indexing", "interpolation", "movement", "ordering", "padding", "pooling", "promotion",
-           "random", "real_functions", "reduction", "spectral", "variable"}
+           "random", "real_functions", "reduction", "selection", "spectral", "variable"}
 
 
 def layer(part):

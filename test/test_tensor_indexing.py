@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 
+import minivt
 from comparison import check
 from minivt import Tensor, Variable, arange, realize, zeros
 from minivt.errors import BoundsError, DTypeError, ShapeError
@@ -111,6 +112,68 @@ def test_assigning_nothing_changes_nothing():
     assert t.node is before
 
 
+MIXED = [
+    S[[0, 2], [1, -1]], S[[[0], [2]], :, [1, -1]], S[1, :, [2, 2]], S[:, 1, [2, 2]], S[:, [1, 2], 3], S[0, [1, 2], None],
+    S[None, [1, 2], [0, 0]], S[[1, 2], None, [0, 0]], S[[0, 1], ..., [3, 4]], S[::2, [0, 4], ::-1], S[..., [1], [2], [3]],
+    S[:, [[1, 2]], [[3], [4]]], S[1:3, [], [1]], S[[3, 1]], S[1, [0, 2], 3], S[[-4], ::-2, None, [5]]]
+MASKS = [X > 50, X[:, :, 0] % 3 == 0, S[:, X[0] % 2 == 0], S[..., X[0, 0] > 3], S[1, X[0, :, 0] > 9, 2], X < 0,
+         S[X[:, 0, 0] > 20, :, [1, 2, 0]], S[:, :, [True, False] * 3], S[None, X[:, :, 0] > 40], S[X[:, 0, 0] > 0, None]]
+
+
+@pytest.mark.parametrize("index", MIXED + MASKS, ids=str)
+def test_arrays_and_masks(index):
+    """Reading and storing, with the axes where NumPy puts them; arrays and Tensors alike."""
+    as_tensors = tuple(Tensor(np.asarray(i)) if isinstance(i, np.ndarray) or isinstance(i, list) and i else i
+                       for i in (index if isinstance(index, tuple) else (index,)))
+    value = (np.arange(X[index].size, dtype=np.int32) + 1000).reshape(X[index].shape)
+    for given in (index, as_tensors):
+        check(Tensor(X)[given], X[index])
+    for given, stored in ((index, value), (as_tensors, 7), (index, value[..., -1:])):
+        if stored is value or np.isscalar(stored) or stored.shape[-1]:
+            expected, t = X.copy(), Tensor(X)
+            expected[index] = stored
+            before = t + 0
+            t[given] = stored
+            check(t, expected)
+            check(before, X)
+
+
+@pytest.mark.parametrize("index", [
+    S[::2], S[::-1], S[3:0:-2, ::3], S[1, ::-1, 1::2], S[None, ::2, 1], S[..., ::-4], S[::3, [1, 2], ::2], S[::5, 0]],
+    ids=str)
+def test_steps_are_assigned(index):
+    value = (np.arange(X[index].size, dtype=np.int32) + 1000).reshape(X[index].shape)
+    for stored in (value, value[:1], 3):
+        expected, t = X.copy(), Tensor(X)
+        expected[index] = stored
+        t[index] = stored
+        check(t, expected)
+
+
+def test_the_last_of_equal_places_stays():
+    t, expected = zeros((4,)), np.zeros(4, np.float32)
+    t[[1, 2, 1]] = expected[[1, 2, 1]] = np.float32([5, 6, 7])
+    check(t, expected)
+
+
+def test_tensor_places_outside_select_zero_and_store_nothing():
+    t = Tensor(X)
+    check(t[Tensor([0, 4, 1]), Tensor([0, 0, 5])], X[[0, 1, 1], [0, 0, 0]] * np.int32([[1], [0], [0]]))
+    t[Tensor([4, 0, -5]), Tensor([0, 0, 1])] = -1
+    expected = X.copy()
+    expected[0, 0] = -1
+    check(t, expected)
+
+
+def test_a_mask_with_one_value_is_not_read():
+    t = Tensor(X)
+    with minivt.stats() as s:
+        t[t > 50] = 0
+    assert s.kernels == 0
+    t.realize()
+    check(t, np.where(X > 50, 0, X))
+
+
 def test_assignment_at_variables():
     start = Variable("start", 0, 6)
     cache = zeros((8, 2)).realize()
@@ -137,24 +200,20 @@ def test_assignment_at_variables():
     (lambda t: t[1.5], DTypeError, "getitem: 1.5 is not an index; use integers, slices, None, Ellipsis or an integer "
                                    "tensor"),
     (lambda t: t[1.5:], DTypeError, "getitem: axis 0 is sliced by 1.5; bounds of slices are integers or Variables"),
-    (lambda t: t[t > 3], DTypeError, "getitem: boolean masks are not an index, for the size of the result would depend "
-                                     "on values; use where"),
-    (lambda t: t[np.True_], DTypeError, "getitem: boolean masks"),
-    (lambda t: t[[True, False, True, True]], DTypeError, "getitem: boolean masks"),
+    (lambda t: t[np.True_], DTypeError, "getitem: a single bool is not an index; use where, or an array of bools"),
+    (lambda t: t[[True, False]], ShapeError, "getitem: the boolean mask has shape (2,), the axes it stands for (4,); "
+                                             "they must be equal"),
+    (lambda t: t.__setitem__(t[0] > 1, 0), ShapeError, "setitem: the boolean mask has shape (5, 6), the axes it stands "
+                                                       "for (4, 5)"),
+    (lambda t: t[[["a"]]], DTypeError, "getitem: the index array has dtype <U1; an integer dtype is needed"),
     (lambda t: t[[0, 4]], BoundsError, "getitem: the index array holds 0 to 4, axis 0 has size 4; places must be from "
                                        "-4 to 3"),
     (lambda t: t[Tensor([0.5])], DTypeError, "getitem: the index tensor has dtype float32; an integer dtype is needed"),
-    (lambda t: t[[0], [1]], ShapeError, "getitem: integer arrays index axes 0, 1; one axis at a time is supported: "
-                                        "index twice"),
+    (lambda t: t[[0, 1], [1, 2, 3]], ShapeError, "getitem: shapes (2,) and (3,) do not broadcast"),
     (lambda t: t[:Variable("n", 0, 9)], BoundsError, "getitem: the slice 0 to n (0 to 9) is not certainly inside axis "
                                                      "0 of size 4; tighten the bounds of its Variables"),
     (lambda t: t[Variable("n", 0, 9)], BoundsError,
      "getitem: index n (0 to 9) is not certainly inside axis 0 of size 4"),
-    (lambda t: t.__setitem__(S[::2], 0), ShapeError, "setitem: axis 0 has step 2; only regions of step 1 can be "
-                                                     "assigned: use where"),
-    (lambda t: t.__setitem__([0], 0), ShapeError, "setitem: axis 0 is indexed by an array; assign with integers and "
-                                                  "slices, or use where"),
-    (lambda t: t.__setitem__(None, 0), ShapeError, "setitem: None has no place in an assigned region; leave it out"),
     (lambda t: t.__setitem__(0, [1, 2]), ShapeError, "setitem: shapes (2,) and (5, 6) do not broadcast"),
     (lambda t: t.__setitem__(S[0, 0, 0], [1, 2]), ShapeError, "setitem: the value has shape (2,), the region () of (4, "
                                                               "5, 6); the value must broadcast to it"),
