@@ -103,14 +103,14 @@ class Indexing:
             return
         region, stepped = [], None
         for axis, (start, size, step) in enumerate(bounds_of):
-            value, start, span, hit = value._spread(axis, start, size, step)
+            value, start, span, hit = value._with_gaps(axis, start, size, step)
             region.append((start, span))
             stepped = hit if stepped is None else stepped & hit if hit is not None else stepped
         if stepped is not None:
             value = stepped.where(value, self._shrunk(tuple(region)))
         self._assign(value, tuple(region), value.node.shape, "setitem")
 
-    def _spread(self, axis: int, start, size, step: int):
+    def _with_gaps(self, axis: int, start, size, step: int):
         """(values `step` apart, where they start, how far they reach, where the axis holds one or None for all).
 
         before:  1 4 7 with start 1 and step 3
@@ -118,7 +118,7 @@ class Indexing:
         """
         if step < 0:
             flipped = self.flip(axis)
-            return flipped._spread(axis, start + (size - 1) * step, size, -step)
+            return flipped._with_gaps(axis, start + (size - 1) * step, size, -step)
         if step == 1 or size == 1:
             return self, start, size, None
         shape, span = self.node.shape, (size - 1) * step + 1
