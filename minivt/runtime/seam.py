@@ -16,7 +16,6 @@ import numpy as np
 
 from minivt.codegen.target import Target
 from minivt.dtypes import DType
-from minivt.errors import BackendError
 from minivt.schedule.schedule import Launch
 
 SEAM_VERSION = 1
