@@ -18,7 +18,7 @@ from minivt import ops, symbolic
 from minivt.backends.reference import apply, widen
 from minivt.backends.reference_ir import KernelError, poison
 from minivt.codegen import thread as t
-from minivt.codegen.layout import ACCUMULATORS, OPERANDS, SharedTile, swizzled
+from minivt.codegen.layout import ACCUMULATORS, OPERANDS, SECONDS, SharedTile, swizzled
 from minivt.codegen.tile import BLOCK, LOAD, LOOP
 from minivt.errors import BoundsError
 from minivt.graph import Node, toposort
@@ -122,7 +122,7 @@ class _Worker:
             self.acquire(s.arg) if s.op is t.ACQUIRE else self.deliver(s.arg)
         else:
             {t.WRITE: self.write, t.PUT: self.put, t.FILL: self.fill, t.RELEASE: self.release, t.ADVANCE: self.advance,
-             t.OPEN: self.open, t.MULTIPLY: self.multiply, t.COMMIT: self.commit, t.SETTLE: self.settle}[s.op](s)
+             t.OPEN: self.open, t.MULTIPLY: self.multiply, t.MULTIPLY_REGISTERS: self.multiply_registers, t.COMMIT: self.commit, t.SETTLE: self.settle}[s.op](s)
             if s.op is not t.PUT and not (s.op is t.WRITE and s.arg.space == "register"):
                 yield None
 
@@ -135,7 +135,9 @@ class _Worker:
     def write(self, s: Node) -> None:
         array, value = s.arg, np.broadcast_to(self.value(s.src[1]), len(self.threads))
         if array.space == "shared":
-            self.block.shared[array][self.value(s.src[0])] = value
+            where = np.broadcast_to(self.value(s.src[2]), len(self.threads)) if len(s.src) > 2 else slice(None)
+            index = np.broadcast_to(self.value(s.src[0]), len(self.threads))
+            self.block.shared[array][index[where]] = value[where]
         else:
             self.arrays[array][int(self.uniform(s.src[0]))] = value
 
@@ -216,6 +218,19 @@ class _Worker:
         registers = self.arrays[how.a][how.a_first:how.a_first + 4].copy() if isinstance(how.a, t.Array) else None
         self.issued.append(lambda: self.product(how, keep, a, b, registers))
 
+    def multiply_registers(self, s: Node) -> None:
+        """sums += a b within a warp, with every element found through the layouts."""
+        how, i = s.arg, s.arg.instruction
+        first, a, b = (int(self.uniform(x)) for x in s.src)
+        sides = []
+        for array, start, layouts, free, size in ((how.a, a, OPERANDS, "m", i.m), (how.b, b, SECONDS, "n", i.n)):
+            layout = layouts[i.name](i.k)
+            words = self.arrays[array][start:start + layout.size // 2].copy()
+            sides.append(self.gather(words.view(i.a.storage), layout, (size, i.k), i.a, free))
+        m, n = places(ACCUMULATORS[i.name](i.n), "m", "n")
+        self.arrays[how.accumulator][first:first + m.shape[0]] += (
+            sides[0].astype(np.float32) @ sides[1].astype(np.float32).T)[m, n]
+
     def commit(self, s: Node) -> None:
         self.unsettled.append(self.issued)
         self.issued = []
@@ -251,9 +266,9 @@ class _Worker:
         data = self.block.slots[where[..., None] + np.arange(tile.itemsize)]
         return widen(np.ascontiguousarray(data).view(dtype.storage)[..., 0], dtype)
 
-    def gather(self, halves: np.ndarray, layout, shape: tuple[int, int], dtype) -> np.ndarray:
-        """The matrix that a first operand's registers hold; a register is two neighbouring elements."""
-        m, k = places(layout, "m", "k")
+    def gather(self, halves: np.ndarray, layout, shape: tuple[int, int], dtype, free: str = "m") -> np.ndarray:
+        """The matrix that an operand's registers hold; a register is two neighbouring elements."""
+        m, k = places(layout, free, "k")
         matrix = np.zeros(shape, dtype.storage)
         elements = halves.reshape(len(halves), len(self.threads), 2).transpose(0, 2, 1).reshape(m.shape)
         matrix[m, k] = elements

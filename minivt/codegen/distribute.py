@@ -18,14 +18,16 @@ from minivt.codegen import thread as t
 from minivt.codegen.layout import Spread
 from minivt.codegen.order import block_order
 from minivt.codegen.overlap import Overlap, overlap
+from minivt.codegen.panels import PanelProduct, Panels, panels
 from minivt.codegen.pipeline import Feed, feeds, produce
+from minivt.codegen.register_products import register_product
 from minivt.codegen.spreads import block_threads, deal, matrix_spreads, unused_digits, uses
 from minivt.codegen.stage import Operand, Product, padded, products, statements
 from minivt.codegen.target import Target
 from minivt.codegen.tile import BLOCK, LOAD, LOOP, READ, SET, Tile, TileProgram, block, loop
 from minivt.dtypes import DType
 from minivt.graph import Node, const, node, substitute, walk
-from minivt.symbolic import TRUE, Size, add, as_index, both, bounds, build, conjuncts, idiv, linear, lt, mod, mul, sub
+from minivt.symbolic import TRUE, add, as_index, both, bounds, build, conjuncts, idiv, linear, lt, mod, mul, sub
 
 UNROLLED_STEPS = 64   # a reduction of more steps than this stays a loop in the code
 UNROLLED_READS = 256  # the same when it reads register arrays, which a loop would move to slower memory
@@ -39,27 +41,32 @@ def distribute(program: TileProgram, target: Target) -> t.ThreadProgram:
     found = products(program.body, target)
     fixed = matrix_spreads(list(found.values())) if found else None
     feed = feeds(program.body, found, target) if fixed else None
-    if fixed is None or feed is None:
-        found, fixed, feed = {}, ({}, 0), Feed({}, {}, ())
-    asked = uses(program.body, found)
+    if feed is None:
+        return staged(program, target)
+    lowering = Lowering(program, found, feed, deal(uses(program.body, found), *fixed), fixed[1])
+    body, producer = lowering.top(program.body), produce(program.body, found, feed)
+    boxes = tuple(dict.fromkeys(n.arg[2] for n in statements(producer) if n.op is t.FILL))
+    return lowering.program_of(t.statement(t.ROLES, None, producer, body), boxes, COPY_GROUP)
+
+
+def staged(program: TileProgram, target: Target) -> t.ThreadProgram:
+    """Without bulk copies: threads stage operands themselves where products reuse them."""
+    panelled = panels(program.body, target)
+    fixed = matrix_spreads(list(panelled.products.values())) if panelled.products else ({}, 0)
+    if fixed is None:
+        panelled, fixed = Panels(program.body, {}, ()), ({}, 0)
+    asked = uses(panelled.body, panelled.products)
     threads = fixed[1] or block_threads(asked)
-    lowering = Lowering(program, found, feed, deal(asked, fixed[0], threads), threads)
-    body, boxes = lowering.top(program.body), ()
-    if found:
-        producer = produce(program.body, found, feed)
-        boxes = tuple(dict.fromkeys(n.arg[2] for n in statements(producer) if n.op is t.FILL))
-        body = t.statement(t.ROLES, None, producer, body)
-    grid, blocks = block_order(program, list(found.values()))
-    variables = sorted({n for n in walk(body, *(e for _, e in grid)) if n.op is ops.VARIABLE}, key=lambda n: n.arg)
-    return t.ThreadProgram(program.name, program.params, tuple(variables), boxes, grid, blocks,
-                           threads + (COPY_GROUP if found else 0), threads, tuple(lowering.arrays), feed.rings, body)
+    spreads = deal(asked, {**fixed[0], **panelled.spreads(threads)}, threads)
+    lowering = Lowering(program, panelled.products, Feed({}, {}, ()), spreads, threads)
+    return lowering.program_of(lowering.body(panelled.body))
 
 
 @dataclass
 class Lowering:
     """The consumer role's statements. arrays collects what they need."""
     program: TileProgram
-    products: dict[Node, Product]
+    products: dict[Node, Product | PanelProduct]
     feed: Feed
     spreads: dict[Node, Spread]
     threads: int
@@ -121,10 +128,19 @@ class Lowering:
         def make(parent: Node, src: tuple[Node, ...]) -> Node:
             if parent.op is LOAD:
                 return node(LOAD, (src[0], both(src[1], inside)), parent.arg, parent.dtype)
+            if parent.op is t.ELEMENT and inside is not TRUE:
+                return t.element(parent.arg, node(ops.WHERE, (inside, src[0], as_index(0))))
             return build(parent, src)
         return substitute([value], mapping, make)[0]
 
     # --- statements --------------------------------------------------------------------------------------------------
+
+    def program_of(self, body: Node, boxes: tuple[t.Box, ...] = (), copiers: int = 0) -> t.ThreadProgram:
+        program = self.program
+        grid, blocks = block_order(program, list(self.products.values()))
+        variables = sorted({n for n in walk(body, *(e for _, e in grid)) if n.op is ops.VARIABLE}, key=lambda n: n.arg)
+        return t.ThreadProgram(program.name, program.params, tuple(variables), boxes, grid, blocks,
+                               self.threads + copiers, self.threads, tuple(self.arrays), self.feed.rings, body)
 
     def top(self, body: Node) -> Node:
         """The block's body; resident operands are awaited first."""
@@ -138,7 +154,7 @@ class Lowering:
                 group = []
             if s is None:
                 break
-            if s in self.products:
+            if s in self.feed.group:
                 group.append(s)
             else:
                 out.append(self.statement(s))
@@ -149,6 +165,12 @@ class Lowering:
             return self.body(s)
         if s.op is LOOP:
             return self.loop(s)
+        if s in self.products:
+            return register_product(self, s)
+        if s.op is t.BARRIER:
+            return s
+        if s.op is t.STAGE:
+            return self.stage(s)
         if s.op is not SET:
             return self.store(s)
         return self.map(s) if s.arg.reduce is None else self.reduce(s)
@@ -175,6 +197,22 @@ class Lowering:
             found = lanes(lane, index, value)
             return [t.put(param, found[e][0], tuple(v for _, v in found[e:e + width]), at(valid, lane, e))
                     for e in range(0, len(found), width)]
+        return self.over(axes, emit)
+
+    def stage(self, s: Node) -> Node:
+        """Fill a panel; 16-bit values that come two by two along the contracted axis become words here."""
+        array, axes = s.arg
+        if array not in self.arrays:
+            self.arrays.append(array)
+        index, value = (self.value(x, axes) for x in s.src)
+        valid = both(self.guard(axes), self.single(axes))
+        pairs = array.dtype.itemsize // value.dtype.itemsize
+
+        def emit(lane):
+            found = lanes(lane, index, value)
+            for e in range(0, len(found), pairs):
+                word = found[e][1] if pairs == 1 else node(t.PACK, (found[e][1], found[e + 1][1]), None, array.dtype)
+                yield t.write(array, found[e][0], word, at(valid, lane, e))
         return self.over(axes, emit)
 
     def single(self, axes) -> Node:
@@ -268,7 +306,7 @@ class Lowering:
     def loop(self, s: Node) -> Node:
         """A loop; products of one iteration may still run while the next one starts."""
         inner = s.src[0].src if s.src[0].op is BLOCK else (s.src[0],)
-        if inner and inner[0] in self.products:
+        if inner and inner[0] in self.feed.group:
             parts = overlap(inner, self.products, self.feed)
             if parts and self.fits(parts):
                 return self.overlapped(s, parts)

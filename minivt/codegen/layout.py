@@ -152,8 +152,24 @@ def wgmma_operand(k: int) -> Fragment:
                     (Mode(2, "k", 1), Mode(2, "m", 8), Mode(k // 8, "k", 8)))
 
 
-ACCUMULATORS = {"wgmma": wgmma_accumulator}
-OPERANDS = {"wgmma": wgmma_operand}
+def mma_accumulator(n: int) -> Fragment:
+    """The 16 x n float32 result of an mma.sync over a warp (PTX ISA, "matrix fragments for mma.m16n8k16", C)."""
+    return Fragment((Mode(4, "n", 2), Mode(8, "m", 1)), (Mode(2, "n", 1), Mode(2, "m", 8), Mode(n // 8, "n", 8)))
+
+
+def mma_operand(k: int) -> Fragment:
+    """The 16 x k first operand of 16-bit mma.syncs (same source, A)."""
+    return Fragment((Mode(4, "k", 2), Mode(8, "m", 1)), (Mode(2, "k", 1), Mode(2, "m", 8), Mode(k // 8, "k", 8)))
+
+
+def mma_second(k: int) -> Fragment:
+    """The k x 8 second operand (same source, B)."""
+    return Fragment((Mode(4, "k", 2), Mode(8, "n", 1)), (Mode(2, "k", 1), Mode(k // 8, "k", 8)))
+
+
+ACCUMULATORS = {"wgmma": wgmma_accumulator, "mma": mma_accumulator}
+OPERANDS = {"wgmma": wgmma_operand, "mma": mma_operand}
+SECONDS = {"mma": mma_second}
 
 
 # --- shared memory ---------------------------------------------------------------------------------------------------

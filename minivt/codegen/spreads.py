@@ -7,35 +7,44 @@ axes; the others are dealt by the work that each choice leaves to a thread. Not 
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
+from minivt.codegen import thread as t
 from minivt.codegen.layout import ACCUMULATORS, OPERANDS, Spread
+from minivt.codegen.panels import Panel, PanelProduct
 from minivt.codegen.stage import Operand, Product, statements
-from minivt.codegen.target import Target
-from minivt.codegen.tile import LOAD, SET, STORE, tile_axes
+from minivt.codegen.tile import LOAD, SET, STORE, contraction, tile_axes
 from minivt.graph import Node, walk
 from minivt.symbolic import linear
 
 THREADS, LANES = 256, 32          # of a block without matrix instructions; of a warp
-COMPUTING_GROUPS = 2              # warpgroups that share a block's rows; more leave too few registers to each
+COMPUTING_THREADS = 256           # that share a block's rows in matrix products; more leave too few registers to each
 EXCHANGE_COST = 4                 # of one step of a reduction between threads, in steps within a thread
 
 
 @dataclass(frozen=True)
 class Use:
-    """The axes of one statement: of its points, those that it reduces, and those along which memory is contiguous."""
+    """The axes of one statement: of its points, those that it reduces, and those along which memory is contiguous.
+
+    factors: of a contraction, the axes of either side, whose elements a thread reads once for all that it multiplies.
+    """
     points: tuple[Node, ...]
     reduced: tuple[Node, ...]
     contiguous: tuple[Node, ...]
     itemsize: int
+    factors: tuple[frozenset[Node], ...] = ()
 
     @property
     def axes(self) -> tuple[Node, ...]:
         return self.points + self.reduced
 
 
-def matrix_spreads(products: list[Product]) -> tuple[dict[Node, Spread], int] | None:
+def is_staged(operand) -> bool:
+    return isinstance(operand, (Operand, Panel))
+
+
+def matrix_spreads(products: list[Product | PanelProduct]) -> tuple[dict[Node, Spread], int] | None:
     """Spreads of the axes of matrix products and the number of threads; None where two products disagree.
 
     An axis that one product yields as columns and the next contracts (scores, then weights times values) must lie as
@@ -49,29 +58,32 @@ def matrix_spreads(products: list[Product]) -> tuple[dict[Node, Spread], int] | 
     threads = 0
     for p in products:
         rows, columns = -(-p.m.arg[1] // p.instruction.m), -(-p.n.arg[1] // p.instruction.n)
-        groups = max(g for g in range(1, COMPUTING_GROUPS + 1) if rows % g == 0)
+        groups = min(rows & -rows, COMPUTING_THREADS // p.instruction.group)  # a power of 2 that divides the rows
         threads = groups * p.instruction.group
         result = ACCUMULATORS[p.instruction.name](p.instruction.n).rename({"m": p.m, "n": p.n})
         result = result.repeat(p.n, registers=columns).repeat(p.m, threads=groups, registers=rows // groups)
         if not agree(p.m, result.spread(p.m)) or not agree(p.n, result.spread(p.n)):
             return None
-        if not isinstance(p.a, Operand):
+        if not is_staged(p.a):
             operand = OPERANDS[p.instruction.name](p.k.arg[1]).rename({"m": p.m, "k": p.k})
             if rows != groups or not agree(p.k, operand.spread(p.k)):
                 return None
     return spreads, threads
 
 
-def uses(body: Node, products: dict[Node, Product]) -> list[Use]:
+def uses(body: Node, products: dict[Node, Product | PanelProduct]) -> list[Use]:
     """What each statement asks of its axes; a matrix product asks nothing beyond its first operand's registers."""
     found = []
     for s in statements(body):
         if s in products:
             value = products[s].a
-            if not isinstance(value, Operand):
+            if not is_staged(value):
                 found.append(_use((products[s].m, products[s].k), (), (value,)))
         elif s.op is SET:
-            found.append(_use(s.arg.tile.axes, s.arg.reduce_axes, s.src))
+            use, how = _use(s.arg.tile.axes, s.arg.reduce_axes, s.src), contraction(s)
+            found.append(replace(use, factors=(tile_axes(how.a), tile_axes(how.b))) if how else use)
+        elif s.op is t.STAGE:
+            found.append(_use(s.arg[1], (), s.src[1:]))
         elif s.op is STORE:
             found.append(_use(s.arg[1], (), s.src[1:], s))
     return found
@@ -133,7 +145,8 @@ def _work(use: Use, bits: dict[Node, int], spreads: dict[Node, Spread]) -> float
     def registers(x: Node) -> int:
         return -(-x.arg[1] >> bits[x]) if x in bits else spreads[x].register_count
     exchanges = sum(bits.get(x, 0) for x in use.reduced) * prod(map(registers, use.points))
-    return prod(map(registers, use.axes)) + exchanges * EXCHANGE_COST
+    reads = sum(prod(map(registers, axes)) for axes in use.factors)
+    return prod(map(registers, use.axes)) + reads + exchanges * EXCHANGE_COST
 
 
 def _vector(x: Node, bits: int, found: list[Use]) -> int:

@@ -115,7 +115,8 @@ def choose(target: Target, a: Node, b: Node, accumulator, m: int, n: int, k: int
 
     Rows and columns may be padded, since they are apart in the result; the contracted axis may not.
     """
-    fits = [i for i in target.matrix if (i.a, i.b, i.acc) == (a.dtype, b.dtype, accumulator) and k % i.k == 0]
+    fits = [i for i in target.matrix if (i.a, i.b, i.acc) == (a.dtype, b.dtype, accumulator) and k % i.k == 0
+            and "shared" in i.b_space]
     return min(fits, key=lambda i: (padded(m, i.m) * padded(n, i.n), -i.m * i.n), default=None)
 
 

@@ -68,9 +68,20 @@ def cpu_target(vector_bytes: int, registers: int, l2_bytes: int, units: int, fea
                   (tile, pairs) if has_pairs else (tile,))
 
 
-SM_90A = Target("sm_90a", "gpu", 16, 65536, 227 * 1024, 256 * 128 * 4, 32, 132,
+def _warp_products(name: str, m: int, n: int, k: int) -> tuple[MatrixInstruction, ...]:
+    """An instruction of a warp on 16-bit operands in registers."""
+    return tuple(MatrixInstruction(name, m, n, k, x, x, dtypes.float32, 32)
+                 for x in (dtypes.bfloat16, dtypes.float16))
+
+
+CUDA, ACCUMULATOR_BYTES = "minivt.codegen.render.cuda", 256 * 128 * 4
+SM_80 = Target("sm_80", "gpu", 16, 65536, 163 * 1024, ACCUMULATOR_BYTES, 32, 108, (),
+               _warp_products("mma", 16, 8, 16), CUDA)
+SM_89 = Target("sm_89", "gpu", 16, 65536, 99 * 1024, ACCUMULATOR_BYTES, 32, 128, (),
+               _warp_products("mma", 16, 8, 16), CUDA)
+SM_90A = Target("sm_90a", "gpu", 16, 65536, 227 * 1024, ACCUMULATOR_BYTES, 32, 132,
                 ("tma", "mbarrier", "setmaxnreg", "wgmma"),
-                tuple(MatrixInstruction("wgmma", 64, n, 16, t, t, dtypes.float32, 128,
+                tuple(MatrixInstruction("wgmma", 64, n, 16, x, x, dtypes.float32, 128,
                                         ("shared", "fragment"), ("shared",))
-                      for t in (dtypes.bfloat16, dtypes.float16) for n in (256, 128, 64, 32, 16, 8)),
-                "minivt.codegen.render.cuda")
+                      for x in (dtypes.bfloat16, dtypes.float16) for n in (256, 128, 64, 32, 16, 8))
+                + _warp_products("mma", 16, 8, 16), CUDA)

@@ -90,6 +90,18 @@ class Multiply:
 
 
 @dataclass(frozen=True)
+class RegisterMultiply:
+    """One matrix instruction whose operands and accumulator are registers; 16-bit operands are two a word.
+
+    Node sources of its statement: where the accumulator, a and b start in their arrays.
+    """
+    instruction: MatrixInstruction
+    accumulator: Array
+    a: Array
+    b: Array
+
+
+@dataclass(frozen=True)
 class ThreadProgram:
     """A kernel at thread level.
 
@@ -130,7 +142,10 @@ SHUFFLE = _row("SHUFFLE", "thread", ("value",), "an integer", "the value of the 
 ADDRESS = _row("ADDRESS", "thread", (), "(Ring, position)", "where a tile starts in the ring's current slot")
 
 # statements
-WRITE = _row("WRITE", "thread statement", ("index", "value"), "the Array", "array[index] = value")
+WRITE = _row("WRITE", "thread statement", ("index", "value"), "the Array",
+             "array[index] = value; a third input, for shared arrays only, says where")
+STAGE = _row("STAGE", "thread statement", ("index", "value"), "(the shared Array, tile axes)",
+             "for all counters of the axes: array[index] = value; becomes WRITE when tiles are dealt to threads")
 PUT = _row("PUT", "thread statement", ("index", "valid", "values"), "the Param",
            "where valid: param[index], param[index + 1], ... = values")
 UNROLL = _row("UNROLL", "thread statement", ("body",), "the counters, outermost first", "body for all counter values")
@@ -143,6 +158,8 @@ AWAIT = _row("AWAIT", "thread statement", (), "the Ring", "wait until the curren
 RELEASE = _row("RELEASE", "thread statement", (), "(Ring, back)", "the slot `back` steps ago is free again")
 ADVANCE = _row("ADVANCE", "thread statement", (), "the Ring", "the next slot becomes current")
 MULTIPLY = _row("MULTIPLY", "thread statement", ("keep", "a", "b"), "a Multiply", "start accumulator += a * b")
+MULTIPLY_REGISTERS = _row("MULTIPLY_REGISTERS", "thread statement", ("accumulator", "a", "b"), "a RegisterMultiply",
+                          "accumulator += a * b, finished at once")
 OPEN = _row("OPEN", "thread statement", (), "the Arrays", "what follows multiplies into and from these registers")
 COMMIT = _row("COMMIT", "thread statement", (), "the accumulators", "the multiplications since OPEN are one group")
 SETTLE = _row("SETTLE", "thread statement", (), "(n, the Arrays)",
@@ -168,8 +185,8 @@ def element(array: Array, index: Size) -> Node:
     return node(ELEMENT, (as_index(index),), array, array.dtype)
 
 
-def write(array: Array, index: Size, value: Node) -> Node:
-    return node(WRITE, (as_index(index), value), array, array.dtype)
+def write(array: Array, index: Size, value: Node, valid: Node = TRUE) -> Node:
+    return node(WRITE, (as_index(index), value) + (() if valid is TRUE else (valid,)), array, array.dtype)
 
 
 def put(param: Param, index: Node, values: tuple[Node, ...], valid: Node = TRUE) -> Node:

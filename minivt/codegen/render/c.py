@@ -173,7 +173,8 @@ class Renderer:
                 scope.named[n] = name
         index = self.value(s.src[0], local)
         if s.op is t.WRITE:
-            scope.lines.append(f"{self.names[s.arg]}[{index}] = {self.value(s.src[1], local)};")
+            valid = f"if ({self.value(s.src[2], local)}) " if len(s.src) > 2 else ""
+            scope.lines.append(f"{valid}{self.names[s.arg]}[{index}] = {self.value(s.src[1], local)};")
         else:
             values = [self.value(v, local) for v in s.src[2:]]
             store = self.put(s.arg, index, values)

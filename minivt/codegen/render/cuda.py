@@ -20,6 +20,7 @@ TYPES = {
     dtypes.float32: "float", dtypes.float64: "double"}
 PRODUCER_REGISTERS, REGISTER_STEP, MOST_REGISTERS = 24, 8, 240  # of a thread; setmaxnreg takes multiples of 8
 SPAN_CODE = {128: 1, 64: 2, 32: 3}                              # swizzle in a matrix descriptor, bits 62 and 63
+KINDS = {dtypes.bfloat16: "bf16", dtypes.float16: "f16"}
 
 HELPERS = {
     "INFINITY": "#define INFINITY __int_as_float(0x7f800000)",
@@ -128,13 +129,15 @@ def kernel(r: Renderer, body: Node) -> str:
     scope = Scope({})
     scope.lines += [f"const int {t.BLOCK_NUMBER} = blockIdx.x, {t.THREAD_NUMBER} = threadIdx.x;"]
     scope.lines += [f"const {r.type(x)} {r.counter(x)} = {r.value(e, scope)};" for x, e in program.grid]
-    scope.lines += [f"__shared__ {line}" for line in arrays(r, "shared")]
+    scope.lines += [f"__shared__ __align__(16) {line}" for line in arrays(r, "shared")]
     scope.lines += ring_setup(program)
     if body.op is not t.ROLES:
         scope.lines += arrays(r, "register")
     r.emit(r.flat(body), scope)
     lines = "\n".join("    " + line for line in scope.lines)
     multiplies = {multiply_name(n.arg): multiply_function(n.arg) for n in walk(body) if n.op is t.MULTIPLY}
+    multiplies.update({warp_name(n.arg.instruction): warp_function(n.arg.instruction) for n in walk(body)
+                       if n.op is t.MULTIPLY_REGISTERS})
     head = f'extern "C" __global__ void __launch_bounds__({program.threads}, 1)' if program.rings else (
         f'extern "C" __global__ void __launch_bounds__({program.threads})')
     return "\n".join([*multiplies.values(), *copies(program), head, f"{program.name}({', '.join(parameters(r))}) {{",
@@ -295,7 +298,7 @@ def multiply_function(how: t.Multiply) -> str:
     """A wgmma as a function of accumulator registers, first operand and second operand's descriptor."""
     i, in_registers = how.instruction, isinstance(how.a, t.Array)
     count = i.m * i.n // i.group
-    kind = {dtypes.bfloat16: "bf16", dtypes.float16: "f16"}[i.a]
+    kind = KINDS[i.a]
     sums = ", ".join(f"%{k}" for k in range(count))
     outputs = ", ".join(f'"+f"(sums[{k}])' for k in range(count))
     words = 4 if in_registers else 1
@@ -312,6 +315,32 @@ def multiply_function(how: t.Multiply) -> str:
                  "{a}, %{count + words}, keep, 1, 1, {', '.join(map(str, transposed))};\\n}}"
                  : {outputs}
                  : {inputs}, "l"(b), "r"(keep));
+}}"""
+
+
+def multiply_registers(r: Renderer, s: Node, scope: Scope) -> list[str]:
+    how = s.arg
+    places = [f"{r.names[array]} + {r.value(x, scope)}" for array, x in zip((how.accumulator, how.a, how.b), s.src)]
+    return [f"{warp_name(how.instruction)}({', '.join(places)});"]
+
+
+def warp_name(i) -> str:
+    return f"multiply_{i.m}x{i.n}x{i.k}_{i.a.name}"
+
+
+def warp_function(i) -> str:
+    """An mma.sync as a function of registers."""
+    kind, sums, words = KINDS[i.a], i.m * i.n // i.group, i.m * i.k // i.group // 2
+    more = i.n * i.k // i.group // 2
+    places = [f"%{p}" for p in range(sums + words + more)]
+    d, a, b = (", ".join(places[x:y]) for x, y in ((0, sums), (sums, sums + words), (sums + words, None)))
+    outputs = ", ".join(f'"+f"(sums[{p}])' for p in range(sums))
+    inputs = ", ".join([f'"r"(a[{p}])' for p in range(words)] + [f'"r"(b[{p}])' for p in range(more)])
+    return f"""__device__ __forceinline__ void {warp_name(i)}(float* sums, const unsigned* a, const unsigned* b) {{
+    asm volatile("mma.sync.aligned.m{i.m}n{i.n}k{i.k}.row.col.f32.{kind}.{kind}.f32 "
+                 "{{{d}}}, {{{a}}}, {{{b}}}, {{{d}}};"
+                 : {outputs}
+                 : {inputs});
 }}"""
 
 
@@ -354,7 +383,7 @@ DIALECT = Dialect(
     values={t.VECTOR: vector, "vector_type": vector_type, t.PACK: pack, t.SHUFFLE: shuffle, t.ADDRESS: address},
     statements={t.ROLES: roles, t.ACQUIRE: acquire, t.FILL: fill, t.AWAIT: await_full, t.RELEASE: release,
                 t.ADVANCE: advance, t.BARRIER: barrier, t.OPEN: open_group, t.COMMIT: commit, t.SETTLE: settle,
-                t.MULTIPLY: multiply},
+                t.MULTIPLY: multiply, t.MULTIPLY_REGISTERS: multiply_registers},
     helpers=HELPERS,
     kernel=kernel,
     reserved=frozenset("""auto block bool break case char class const continue default delete do double else enum
