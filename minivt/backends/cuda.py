@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Sequence
 
@@ -16,7 +16,7 @@ import numpy as np
 from minivt import dtypes
 from minivt.codegen.distribute import distribute
 from minivt.codegen.render.cuda import render
-from minivt.codegen.target import SM_90A, Target
+from minivt.codegen.target import SM_80, SM_90A, Target
 from minivt.codegen.thread import Box, ThreadProgram
 from minivt.codegen.tile import TileProgram
 from minivt.dtypes import DType
@@ -173,11 +173,12 @@ def _driver():
 
 
 def device_target(capability: tuple[int, int], units: int, shared_bytes: int) -> Target:
-    """What code is generated for: Hopper's own instructions on 9.0, plain CUDA on every other device."""
+    """What code is generated for: Hopper's own instructions on 9.0, warp-wide products from 8.0, else plain CUDA."""
     if capability == (9, 0):
-        return SM_90A
+        return replace(SM_90A, units=units)
     name = f"sm_{capability[0]}{capability[1]}"
-    return Target(name, "gpu", 16, SM_90A.registers, shared_bytes, SM_90A.accumulator_bytes, 32, units)
+    matrix = SM_80.matrix if capability >= (8, 0) else ()
+    return replace(SM_80, name=name, shared_bytes=shared_bytes, units=units, matrix=matrix)
 
 
 def compile_cubin(text: str, architecture: str) -> bytes:

@@ -122,7 +122,8 @@ class _Worker:
             self.acquire(s.arg) if s.op is t.ACQUIRE else self.deliver(s.arg)
         else:
             {t.WRITE: self.write, t.PUT: self.put, t.FILL: self.fill, t.RELEASE: self.release, t.ADVANCE: self.advance,
-             t.OPEN: self.open, t.MULTIPLY: self.multiply, t.MULTIPLY_REGISTERS: self.multiply_registers, t.COMMIT: self.commit, t.SETTLE: self.settle}[s.op](s)
+             t.OPEN: self.open, t.MULTIPLY: self.multiply, t.MULTIPLY_REGISTERS: self.multiply_registers,
+             t.COMMIT: self.commit, t.SETTLE: self.settle}[s.op](s)
             if s.op is not t.PUT and not (s.op is t.WRITE and s.arg.space == "register"):
                 yield None
 

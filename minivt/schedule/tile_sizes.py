@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import prod
 
 from minivt import ops
+from minivt.codegen.stage import narrow
 from minivt.codegen.target import Target
 from minivt.codegen.tile import LOAD, REDUCE
 from minivt.graph import Node, toposort
@@ -20,6 +21,7 @@ COSTLY = frozenset((ops.EXP2, ops.LOG2, ops.SIN, ops.SQRT, ops.DIV))
 ROW_ELEMENTS = {"cpu": 16384, "gpu": 8192}       # a row up to this size stays in one tile
 MAP_ELEMENTS = {"cpu": 8192, "gpu": 2048}        # elements of one block of a map
 PASS_TILE = {"cpu": 64, "gpu": 128}              # steps of a pass that holds a contraction
+PANEL_PASS_TILE = 64                             # the same on GPUs where operands or scores pass through registers
 REDUCE_TILE = {"cpu": 512, "gpu": 64}            # summed products of one step of a contraction
 
 
@@ -100,7 +102,8 @@ def _contraction_tiles(tile, grid, passes, products, target: Target) -> None:
     m = [a for a in grid if any(a in roles.m for roles in products.values())]
     n = [a for a in grid if a not in m and any(a in roles.n for roles in products.values())]
     nested = [r for r in products if r not in outer]
-    rows, columns = _accumulator(target, nested, m, n, grid)
+    bulk = all(_reads_shared(r, target) for r in products)
+    rows, columns = _accumulator(target, nested, m, n, grid, bulk)
     _fill(tile, m, rows)
     _fill(tile, n, columns)
     for a in grid:
@@ -108,16 +111,22 @@ def _contraction_tiles(tile, grid, passes, products, target: Target) -> None:
     if nested:
         for p in passes:
             for a in p.axes:
-                tile[a] = min(largest(a), PASS_TILE[target.kind])
+                tile[a] = min(largest(a), PASS_TILE[target.kind] if bulk or target.kind == "cpu" else PANEL_PASS_TILE)
 
 
-def _accumulator(target: Target, nested, m, n, grid) -> tuple[int, int]:
+def _reads_shared(reduction: Node, target: Target) -> bool:
+    """Whether an instruction takes both operands from shared memory, so that accumulators may fill the registers."""
+    a, b = (narrow(x).dtype for x in reduction.src[0].src)
+    return any((i.a, i.b) == (a, b) and "shared" in i.b_space for i in target.matrix)
+
+
+def _accumulator(target: Target, nested, m, n, grid, bulk: bool) -> tuple[int, int]:
     """Rows and columns of a block, halved until every unit has a block or the tile is one register tile."""
     if target.kind == "cpu":
         rows, columns = (64, 64) if nested else (256, 256)
         least_rows, least_columns = target.matrix[0].m, target.matrix[0].n
     else:
-        rows, columns = (128, 128) if nested else (128, 256)
+        rows, columns = (128, 128 if nested else 256) if bulk else (64, 128) if nested else (128, 128)
         least_rows, least_columns = 64, 64
     batch = prod(largest(a) for a in grid if a not in m and a not in n)
     total_m, total_n = prod(map(largest, m)), prod(map(largest, n))

@@ -10,7 +10,7 @@ from minivt.backends.reference_ir import KernelError
 from minivt.backends.reference_threads import run
 from minivt.codegen import thread as t
 from minivt.codegen.distribute import distribute
-from minivt.codegen.target import SM_90A
+from minivt.codegen.target import SM_80, SM_90A
 from minivt.codegen.tile import BLOCK, LOOP
 from minivt.dtypes import bfloat16_to_float, float_to_bfloat16
 from minivt.graph import rebuild, walk
@@ -28,9 +28,9 @@ def wide(x, dtype):
     return bfloat16_to_float(x).astype(np.float64) if dtype is BF16 else x.astype(np.float64)
 
 
-def execute(program, inputs, shape, dtype, variables=None):
+def execute(program, inputs, shape, dtype, variables=None, target=SM_90A):
     out = np.full(shape, 0x7FFF, np.uint16) if dtype is BF16 else np.full(shape, np.nan, dtype.storage)
-    run(distribute(program, SM_90A), [*inputs, out], variables or {})
+    run(distribute(program, target), [*inputs, out], variables or {})
     return wide(out, dtype)
 
 
@@ -52,6 +52,26 @@ def test_matmul(shape, tiles, layout, dtype, tolerance):
     M, N, K = shape
     a, b = numbers(1, dtype, M, K), numbers(2, dtype, *((K, N) if layout == "kn" else (N, K)))
     got = execute(ex.matmul(M, N, K, tiles, layout, dtype), [a, b], (M, N), dtype)
+    assert error(got, wide(a, dtype) @ (wide(b, dtype) if layout == "kn" else wide(b, dtype).T)) < tolerance
+
+
+@pytest.mark.parametrize("shape, tiles, layout, dtype, tolerance", [
+    ((72, 136, 72), (64, 128, 32), "kn", BF16, 4e-3),         # pairs along k come from two rows
+    ((72, 72, 72), (64, 64, 64), "nk", BF16, 4e-3),
+    ((100, 104, 64), (48, 40, 32), "kn", BF16, 4e-3),         # three rows of instructions in one warp
+    ((64, 64, 64), (64, 64, 64), "nk", F16, 1e-3),
+    ((40, 36, 48), (32, 32, 16), "kn", F32, 1e-6),
+    ((33, 40, 20), (32, 40, 20), "nk", F32, 1e-6),            # a spread reaches beyond the panel's rows
+    ((20, 20, 300), (20, 20, 300), "nk", F32, 1e-6),          # a product in chunks
+])
+def test_matmul_through_panels(shape, tiles, layout, dtype, tolerance):
+    M, N, K = shape
+    a, b = numbers(1, dtype, M, K), numbers(2, dtype, *((K, N) if layout == "kn" else (N, K)))
+    program = ex.matmul(M, N, K, tiles, layout, dtype)
+    lowered = distribute(program, SM_80)
+    assert {x.name for x in lowered.arrays if x.space == "shared"} == {"panel_a", "panel_b"}
+    assert any(n.op is t.MULTIPLY_REGISTERS for n in walk(lowered.body)) == (dtype is not F32)
+    got = execute(program, [a, b], (M, N), dtype, target=SM_80)
     assert error(got, wide(a, dtype) @ (wide(b, dtype) if layout == "kn" else wide(b, dtype).T)) < tolerance
 
 
@@ -106,10 +126,21 @@ def test_attention_on_matrix_instructions(heads, size, how, plain):
     assert error(execute(program, [q, k, v], (H, S, D), BF16), softmax_attention(q, k, v, BF16, **plain)) < 5e-3
 
 
+def test_attention_on_register_products():
+    q, k, v = (numbers(n, BF16, h, 40, 32) for n, h in enumerate((2, 1, 1)))
+    program = ex.attention(2, 1, 40, 32, (32, 32))
+    lowered = distribute(program, SM_80)
+    products = [n.arg for n in walk(lowered.body) if n.op is t.MULTIPLY_REGISTERS]
+    assert {x.a.name for x in products} > {"a_words"}, "the weights stay in registers"
+    got = execute(program, [q, k, v], (2, 40, 32), BF16, target=SM_80)
+    assert error(got, softmax_attention(q, k, v, BF16)) < 5e-3
+
+
 def test_attention_without_matrix_instructions():
     q, k, v = (numbers(n, F32, 2, 40, 16) for n in range(3))
     program = ex.attention(2, 2, 40, 16, (16, 16), dtype=F32)
-    assert not distribute(program, SM_90A).rings
+    lowered = distribute(program, SM_90A)
+    assert not lowered.rings and any(x.space == "shared" for x in lowered.arrays)
     assert error(execute(program, [q, k, v], (2, 40, 16), F32), softmax_attention(q, k, v, F32)) < 1e-6
 
 
