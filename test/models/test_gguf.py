@@ -159,7 +159,7 @@ def test_header_limit(save):
     (["overlaps", '"a"', '"b"'], header(2, 0) + tensor_info("a", (9,), F32, 0) + tensor_info("b", (2,), F32, 32)),
     (["overlaps"], header(2, 0) + tensor_info("a", (2,), F32, 32) + tensor_info("b", (2,), F32, 32)),
     (["offset 4"], header(1, 0) + tensor_info("t", (2,), F32, 4)),
-    (["Q4_0", "supported are"], header(1, 0) + tensor_info("t", (32,), 2, 0)),
+    (["Q8_1", "supported are"], header(1, 0) + tensor_info("t", (32,), 9, 0)),
     (["number 999"], header(1, 0) + tensor_info("t", (32,), 999, 0)),
     (["rows of 33", "blocks of 32"], header(1, 0) + tensor_info("t", (33, 2), Q8_0, 0)),
     (["at least 1"], header(1, 0) + tensor_info("t", (2, 0), F32, 0)),
