@@ -198,7 +198,7 @@ class Phases:
         widths = tuple((0, self.parts_count * self.s - self.size) if a == axis else (0, 0) for a in range(kernel.ndim))
         split = kernel._padded(widths)._reshaped((*shape[:axis], self.parts_count, self.s, *shape[axis + 1:]))
         if self.order != sorted(self.order):
-            split = split._gathered(self.order, axis + 1)
+            split = split.take(self.order, axis + 1)
         return split.transpose(axis, axis + 1)
 
     def interleaved(self, y, axis: int):

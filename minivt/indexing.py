@@ -68,6 +68,14 @@ class Indexing:
 
     # --- assignment -------------------------------------------------------------------------------------------------
 
+    def take(self, indices, axis: int) -> Tensor:
+        """The elements along `axis` at these integer places; the shape of `indices` replaces the axis.
+
+        Negative places count from the end; a Tensor's place outside the axis gives 0, an array's raises BoundsError.
+        """
+        axis = axis + self.ndim if axis < 0 else axis
+        return self[(slice(None),) * axis + (indices,)]
+
     def __setitem__(self, index, value):
         """Store `value`, broadcast and cast, where the index points.
 

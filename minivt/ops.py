@@ -1,8 +1,7 @@
 """THE table of primitives: name, group, one-sentence meaning, shape rule, dtype rule.
 
 Everything a model does is a composition of these. What each one computes is defined in NumPy by
-backends/reference.py; its gradient is one rule in gradient.py. Not for anything below the graph: the
-statements of kernels are in codegen/tile.py.
+backends/reference.py. Not for anything below the graph: the statements of kernels are in codegen/tile.py.
 
 A shape rule takes the input shapes and the node's argument; sizes are ints or bounded symbolic integers.
 """

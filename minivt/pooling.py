@@ -147,7 +147,7 @@ class Pooling:
         n, longest = self.node.shape[axis], int(lengths.max())
         if (lengths == longest).all() and n == longest * len(start):
             return self._windows(axis, len(start), longest, longest)
-        windows = self._gathered(np.minimum(start[:, None] + np.arange(longest), n - 1), axis)
+        windows = self.take(np.minimum(start[:, None] + np.arange(longest), n - 1), axis)
         inside = self._coerce(np.arange(longest) < lengths[:, None])
         return inside._reshaped((*inside.node.shape, *(1,) * (self.ndim - axis - 1))).where(windows, outside)
 

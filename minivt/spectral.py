@@ -94,7 +94,7 @@ class Spectral:
         table = self._coerce(np.cos(np.arange(4 * n) * (np.pi / (2 * n)))).cast(self.dtype)
         counter = lambda size, axis: self._coerce(0)._places(3, {axis: (size, 1)}, 0)
         place = (counter(count, 0) * counter(n, 2) * 4 + counter(2, 1) * n) % (4 * n)
-        return table._gathered(place.cast(dtypes.uint32), 0)
+        return table.take(place.cast(dtypes.uint32), 0)
 
     def _overlapped(self, hop: int):
         """out[..., s] = the sum over frames f of self[..., f, s - f * hop], for s < n + hop * (frames - 1).
@@ -108,6 +108,6 @@ class Spectral:
         rows = padded._reshaped((*front, (frames + 2 * parts - 2) * parts, hop))
         turns = frames + parts - 1
         meeting = rows._places(2, {0: (turns, parts), 1: (parts, 1 - parts)}, (parts - 1) * parts)
-        summed = rows._gathered(meeting.cast(dtypes.uint32), len(front)).sum(len(front) + 1)
+        summed = rows.take(meeting.cast(dtypes.uint32), len(front)).sum(len(front) + 1)
         whole = summed._reshaped((*front, turns * hop))
         return whole._slice_axis(len(front), 0, n + hop * (frames - 1))

@@ -225,3 +225,10 @@ def test_errors(wrong, error, message):
     with pytest.raises(error) as caught:
         wrong(Tensor(X))
     assert str(caught.value).startswith(message)
+
+
+def test_take():
+    x = np.arange(24.0, dtype=np.float32).reshape(2, 3, 4)
+    places = np.array([[2, 0], [-1, 1]])
+    for axis in (1, -2):
+        np.testing.assert_array_equal(Tensor(x).take(places, axis).numpy(), np.take(x, places, axis))

@@ -55,6 +55,8 @@ def test_without_a_driver(monkeypatch):
 
 
 def test_targets():
-    assert cuda.device_target((9, 0), 132, 232448) is SM_90A
-    plain = cuda.device_target((8, 6), 84, 101376)
-    assert (plain.name, plain.units, plain.shared_bytes, plain.matrix) == ("sm_86", 84, 101376, ())
+    assert cuda.device_target((9, 0), 132, 232448) == SM_90A
+    ampere = cuda.device_target((8, 6), 84, 101376)
+    assert (ampere.name, ampere.units, ampere.shared_bytes) == ("sm_86", 84, 101376)
+    assert {i.name for i in ampere.matrix} == {"mma"}
+    assert cuda.device_target((7, 5), 40, 65536).matrix == ()
