@@ -127,14 +127,13 @@ class Convolution:
                 raise ShapeError(f"{name}: output_padding is {extra[i]} for stride {stride[i]} and dilation "
                                  f"{dilation[i]}; it must be smaller than one of the two")
             full = (length - 1) * stride[i] + dilation[i] * (sizes[i] - 1) + 1
-            phases = Phases(stride[i], dilation[i], sizes[i])
             wanted = full - 2 * padding[i] + extra[i]
             if wanted < 1:
                 raise ShapeError(f"{name}: axis {2 + i} of the result has size {wanted}; use less padding")
-            turns = -(-(padding[i] + wanted) // stride[i])
-            x = phases.sources(x, 2 + 3 * i, turns)
+            phases = Phases(stride[i], dilation[i], sizes[i], padding[i])
+            x = phases.sources(x, 2 + 3 * i, -(-wanted // stride[i]))
             kernel = phases.parts(kernel, 2 + 2 * i)
-            axes.append((phases, padding[i], wanted))
+            axes.append((phases, wanted))
         # x: (batch, groups, 1, channels, (turn, phase, part), ...)
         # kernel: (1, groups, outputs, channels, (1, phase, part), ...)
         x = x._reshaped((batch, groups, 1, channels // groups, *x.node.shape[2:]))
@@ -143,8 +142,8 @@ class Convolution:
                                                              for s in (1, *pair))))
         y = contract(name, [x, kernel], (3 - x.ndim, *range(6 - x.ndim, 0, 3)))
         y = y._reshaped((batch, groups * columns, *y.node.shape[3:]))
-        for i, (phases, start, wanted) in enumerate(axes):
-            y = phases.interleaved(y, 2 + i)._slice_axis(2 + i, start, wanted)
+        for i, (phases, wanted) in enumerate(axes):
+            y = phases.interleaved(y, 2 + i, wanted)
         return _with_bias(y, bias, y.node.shape)
 
     # --- checks -----------------------------------------------------------------------------------------------------
@@ -169,45 +168,51 @@ class Convolution:
 class Phases:
     """How one axis of a transposed convolution goes by phases of its result, without a zero between elements.
 
-    Result place p = i * stride + k * dilation for element i and kernel place k. With both divided by their common
-    divisor, to s and d, write k = a + m * s: then p = s * q + (a * d) % s with q = i + m * d + (a * d) // s, so each
-    residue `a` is one phase of the result and sums over the parts m alone.
+    Element i and kernel place k meet at p = i * stride + k * dilation. With both divided by their common divisor, to s
+    and d, write k = a + m * s: then p = s * q + (a * d) % s with q = i + m * d + (a * d) // s, so each residue `a`
+    is one phase of the result and sums over the parts m alone. Results are counted from `start`: phase r of them is the
+    residue of (r + start) / d modulo s, one turn later where r + start reaches s.
     """
 
-    def __init__(self, stride: int, dilation: int, size: int):
+    def __init__(self, stride: int, dilation: int, size: int, start: int):
         self.common = gcd(stride, dilation)
         self.s, self.d = stride // self.common, dilation // self.common
         self.size, self.parts_count = size, -(-size // self.s)
-        inverse = pow(self.d, -1, self.s) if self.s > 1 else 0
-        self.order = [r * inverse % self.s for r in range(self.s)]  # phase of the result -> residue of the kernel
+        self.skipped = -start % self.common  # places before the first that any element reaches
+        self.start = (start + self.skipped) // self.common
+        self.inverse = pow(self.d, -1, self.s) if self.s > 1 else 0
+
+    def _phases(self, x):
+        """r + start for each phase r, and the residue `a` that it is."""
+        moved = x._places(3, {1: (self.s, 1)}, self.start)
+        return moved, moved * self.inverse % self.s
 
     def sources(self, x, axis: int, turns: int):
         """out[..., q, r, m, ...] = the element that meets part m in phase r at turn q, zero where there is none."""
-        late = [a * self.d // self.s for a in self.order]
-        if self.d == 1:
-            places = x._places(3, {0: (turns, 1), 2: (self.parts_count, -1)}, 0)._expanded(
-                (turns, self.s, self.parts_count))
-        else:
-            delay = x._coerce(late).reshape(1, self.s, 1)
-            places = x._places(3, {0: (turns, 1), 2: (self.parts_count, -self.d)}, 0) - delay
+        moved, residue = self._phases(x)
+        places = x._places(3, {0: (turns, 1), 2: (self.parts_count, -self.d)}, 0) + moved // self.s
+        if self.d > 1:
+            places = places - residue * self.d // self.s
         return x._make(node(ops.GATHER, (x.node, places.node), axis))
 
     def parts(self, kernel, axis: int):
-        """(..., size, ...) -> (..., phase of the result, part, ...), the last part filled with zeros."""
-        shape = kernel.node.shape
-        widths = tuple((0, self.parts_count * self.s - self.size) if a == axis else (0, 0) for a in range(kernel.ndim))
-        split = kernel._padded(widths)._reshaped((*shape[:axis], self.parts_count, self.s, *shape[axis + 1:]))
-        if self.order != sorted(self.order):
-            split = split.take(self.order, axis + 1)
-        return split.transpose(axis, axis + 1)
+        """(..., size, ...) -> (..., phase of the result, part, ...), zero where the kernel has no such place."""
+        places = self._phases(kernel)[1] + kernel._places(3, {2: (self.parts_count, self.s)}, 0)
+        return kernel._make(node(ops.GATHER, (kernel.node, places._reshaped(places.node.shape[1:]).node), axis))
 
-    def interleaved(self, y, axis: int):
-        """(..., turn, phase, ...) -> (..., place, ...); places that no phase reaches are zero."""
-        shape = y.node.shape
-        if self.common > 1:
-            y = y._reshaped((*shape[:axis + 2], 1, *shape[axis + 2:]))
-            y = y._padded(tuple((0, self.common - 1) if a == axis + 2 else (0, 0) for a in range(y.ndim)))
-        return y._reshaped((*shape[:axis], shape[axis] * self.s * self.common, *shape[axis + 2:]))
+    def interleaved(self, y, axis: int, wanted: int):
+        """(..., turn, phase, ...) -> (..., place, ...) for `wanted` places; those that no phase reaches are zero."""
+        shape, reached = y.node.shape, -(-(wanted - self.skipped) // self.common)
+        whole = y._reshaped((*shape[:axis], shape[axis] * self.s, *shape[axis + 2:]))
+        whole = whole._slice_axis(axis, 0, reached)
+        if self.common == 1:
+            return whole
+        still = [(0, 0)] * whole.ndim
+        apart = whole._reshaped((*whole.node.shape[:axis + 1], 1, *whole.node.shape[axis + 1:]))
+        apart = apart.pad([*still[:axis + 1], (0, self.common - 1), *still[axis + 1:]])
+        whole = apart._reshaped((*shape[:axis], reached * self.common, *shape[axis + 2:]))
+        whole = whole.pad([*still[:axis], (self.skipped, 0), *still[axis + 1:]])
+        return whole._slice_axis(axis, 0, wanted)
 
 
 def _with_bias(y, bias, shape: tuple):

@@ -5,6 +5,8 @@ place in the table is reduced modulo its length in integers, so that no angle is
 """
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from minivt import dtypes
@@ -38,8 +40,8 @@ class Spectral:
                              "samples is needed")
         frames = x.unfold(-1, n_fft, hop_length)                       # (..., frames, n_fft)
         count = n_fft // 2 + 1 if onesided else n_fft
-        factors = [frames.unsqueeze(-2).unsqueeze(-2), window, self._waves(n_fft, count)]
-        spectrum = contract("stft", factors, (-1,)).transpose(-2, -3)  # (..., frequencies, frames, 2)
+        waves = self._waves(n_fft, count) * window                     # (frequencies, 2, n_fft)
+        spectrum = contract("stft", [frames.unsqueeze(-2).unsqueeze(-2), waves], (-1,)).transpose(-2, -3)
         return spectrum * n_fft ** -0.5 if normalized else spectrum
 
     @real_function
@@ -87,14 +89,8 @@ class Spectral:
         return hop_length, window.cast(self.dtype).pad(((before, n_fft - win_length - before),))
 
     def _waves(self, n: int, count: int):
-        """cos(2 pi k t / n) and -sin(2 pi k t / n). Shape: (count, 2, n) for k, the two, and t.
-
-        -sin a is cos(a + pi / 2), so both are places in one table of 4 n cosines, n places apart.
-        """
-        table = self._coerce(np.cos(np.arange(4 * n) * (np.pi / (2 * n)))).cast(self.dtype)
-        counter = lambda size, axis: self._coerce(0)._places(3, {axis: (size, 1)}, 0)
-        place = (counter(count, 0) * counter(n, 2) * 4 + counter(2, 1) * n) % (4 * n)
-        return table.take(place.cast(dtypes.uint32), 0)
+        """cos(2 pi k t / n) and -sin(2 pi k t / n). Shape: (count, 2, n) for k, the two, and t."""
+        return self._coerce(_waves(n, count, self.dtype.name))
 
     def _overlapped(self, hop: int):
         """out[..., s] = the sum over frames f of self[..., f, s - f * hop], for s < n + hop * (frames - 1).
@@ -111,3 +107,11 @@ class Spectral:
         summed = rows.take(meeting.cast(dtypes.uint32), len(front)).sum(len(front) + 1)
         whole = summed._reshaped((*front, turns * hop))
         return whole._slice_axis(len(front), 0, n + hop * (frames - 1))
+
+
+@lru_cache(maxsize=8)
+def _waves(n: int, count: int, dtype: str) -> np.ndarray:
+    """The matrix of a transform. -sin a is cos(a + pi / 2), so both are places in one table of 4 n cosines, n apart."""
+    table = np.cos(np.arange(4 * n) * (np.pi / (2 * n))).astype(dtype)
+    k, part, t = np.ogrid[:count, :2, :n]
+    return table[(k * t % n * 4 + part * n) % (4 * n)]

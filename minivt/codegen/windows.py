@@ -54,52 +54,54 @@ def shared_window(value: Node, k: tuple[Node, ...]) -> Window | None:
 
 
 def _joined(value: Node, x: Node, y: Node) -> tuple[Node, Node, Node, Node] | None:
-    """The value over u = a * x + b * y, x, u, and that sum; None where x and y do not count through one sum."""
+    """The value over u = a * x + b * y + start, x, u, and that sum; None where x and y do not count through one sum."""
     forms, parts = _index_forms(value), None
-    for form in forms:
+    for form in forms.values():
         cx, cy = (dict(linear(form)[0]).get(c, 0) for c in (x, y))
-        if cx and cy and parts is None and cx > 0 and cy > 0:
-            parts = cx // gcd(cx, cy), cy // gcd(cx, cy)
+        if cx and cy and parts is None:
+            parts = abs(cx) // gcd(cx, cy), cy // gcd(cx, cy) * (1 if cx > 0 else -1)
     if parts is None:
         return None
     a, b = parts
-    size = a * (axis_size(x) - 1) + b * (axis_size(y) - 1) + 1
+    last = axis_size(y) - 1
+    start = max(0, -b * last)  # where b is negative the sum counts from its lowest value
+    size = a * (axis_size(x) - 1) + abs(b) * last + 1
     if size >= axis_size(x) * axis_size(y):
         return None
     u = axis(("sum", x.arg[0], y.arg[0]), size, "tile")
     replaced: dict[Node, Node] = {}
-    for form in forms:
+    for place, form in forms.items():
         terms = dict(linear(form)[0])
         if any(c in walk(atom) for atom in terms if atom.op is not AXIS for c in (x, y)):
             return None
         cx, cy = terms.get(x, 0), terms.get(y, 0)
         if cx * b == cy * a and cx % a == 0:
-            replaced[form] = add(form, mul(x, -cx), mul(y, -cy), mul(u, cx // a))
-    relaxed = {n: _relaxed(n, x, y, u, a, b) for n in walk(value) if n.op is ops.LT and n.src[0].dtype is dtypes.index
-               and not set(n.src) <= replaced.keys()}
-    if None in relaxed.values() or not all(
-            set(s for s in n.src if s.dtype is dtypes.index) <= replaced.keys()
-            for n in walk(value) if n.dtype is not dtypes.index and n not in relaxed):
-        return None
-    value, = substitute([value], {**replaced, **relaxed}, build)
-    return value, x, u, add(mul(x, a), mul(y, b))
+            moved = add(form, mul(x, -cx), mul(y, -cy), mul(add(u, -start), cx // a))
+            replaced[place] = lt(0, moved) if place.op is ops.LT else moved
+        elif place.op is ops.LT and (cx, cy) == (-1, 0):
+            replaced[place] = _relaxed(add(form, x), u, a, abs(b) * last)
+        else:
+            return None
+    value, = substitute([value], replaced, build)
+    return value, x, u, add(mul(x, a), mul(y, b), start)
 
 
-def _index_forms(value: Node) -> list[Node]:
-    """The index expressions of which the value is made, each as large as it can be."""
-    return list(dict.fromkeys(s for n in walk(value) if n.dtype is not dtypes.index for s in n.src
-                              if s.dtype is dtypes.index))
+def _index_forms(value: Node) -> dict[Node, Node]:
+    """The index expressions of which the value is made, each as large as it can be, and those of comparisons: right
+    minus left, which is above 0."""
+    found = {}
+    for n in walk(value):
+        if n.op is ops.LT and n.src[0].dtype is dtypes.index:
+            found[n] = add(n.src[1], mul(n.src[0], -1))
+        elif n.dtype is not dtypes.index:
+            found |= {s: s for s in n.src if s.dtype is dtypes.index}
+    return found
 
 
-def _relaxed(condition: Node, x: Node, y: Node, u: Node, a: int, b: int) -> Node | None:
-    """A limit of x alone as the limit that it sets for u: of all sums over such x it cuts off none, and no more are
-    let through than lie between two of them."""
-    left, right = condition.src
-    terms = dict(linear(left)[0])
-    if terms.get(x, 0) != 1 or terms.get(y, 0) or any(c in walk(right) for c in (x, y)):
-        return None
-    rest = add(left, mul(x, -1))
-    return lt(add(u, mul(rest, a)), add(mul(add(right, -1), a), b * (axis_size(y) - 1) + 1))
+def _relaxed(limit: Node, u: Node, a: int, most: int) -> Node:
+    """x < limit as the condition that it sets for u = a * x + at most `most`: of all sums over such x it cuts off none,
+    and no more are let through than lie between two of them."""
+    return lt(u, add(mul(add(limit, -1), a), most + 1))
 
 
 def window_index(axes: tuple[Node, ...], lanes: int) -> tuple[Node, int]:

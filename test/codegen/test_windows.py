@@ -9,7 +9,7 @@ from minivt.codegen.vectorize import lower_cpu
 from minivt.codegen.windows import shared_window
 from minivt.graph import const, node
 from minivt.schedule.schedule import make_schedule
-from minivt.symbolic import TRUE, add, axis, both, le, lt, mul
+from minivt.symbolic import add, axis, both, le, lt, mul
 
 P = Param(0, dtypes.float32, 1 << 16)
 T, C, K = axis("t", 56, "tile"), axis("c", 4, "tile"), axis("k", 3, "tile")
@@ -29,6 +29,13 @@ def test_strides_and_dilations_share_by_their_greatest_common_divisor():
     k = axis("k", 9, "tile")
     (u, total), = shared_window(load(P, add(mul(T, 6), mul(k, 4))), (k,)).sums
     assert total is add(mul(T, 3), mul(k, 2)) and u.arg[1] == 3 * 55 + 2 * 8 + 1
+
+
+def test_a_difference_counts_from_its_lowest_value():
+    value = node(ops.MUL, (load(P, add(T, mul(K, -1), 5)), const(2.0, dtypes.float32)))
+    (u, total), = shared_window(value, (K,)).sums
+    assert total is add(T, mul(K, -1), 2) and u.arg[1] == 58
+    assert shared_window(value, (K,)).value is node(ops.MUL, (load(P, add(u, 3)), const(2.0, dtypes.float32)))
 
 
 def test_masks_move_with_the_window():
@@ -51,8 +58,7 @@ def test_a_limit_of_the_kept_counter_becomes_the_limit_of_its_sums():
     load(P, mul(C, 60)),                                                           # no window
     load(P, add(T, K), lt(K, 2)),                                                  # depends on the place alone too
     load(P, add(T, K), lt(add(T, mul(K, 2)), 50)),                                 # through two different sums
-    node(ops.MUL, (load(P, add(T, K)), node(ops.CAST, (T,), dtypes.float32))),
-    node(ops.MUL, (load(P, add(T, mul(K, -1), 2)), const(2.0, dtypes.float32)))])  # a difference
+    node(ops.MUL, (load(P, add(T, K)), node(ops.CAST, (T,), dtypes.float32)))])    # and on the result's place alone
 def test_what_is_not_shared(value):
     assert shared_window(value, (C, K)) is None
 
