@@ -1,285 +1,168 @@
-"""The llama decoder: RMSNorm, grouped-query attention with rotary positions, SwiGLU; one sequence, weights packed.
+"""Decoders of the llama and Qwen families: norms, attention or a gated delta rule, SwiGLU or a mixture of experts.
 
-For: generating tokens from a GGUF file of architecture `llama`.  Not for: training, batches, or other families.
-Source: Touvron et al. 2023 (LLaMA 2); tensor and metadata names, and rotary over adjacent pairs, from llama.cpp.
+For: generating tokens with llama, mistral, qwen2, qwen3, qwen3_moe, qwen3_next, qwen3_5 and qwen3_5_moe (text), from
+a GGUF file or from arrays by the names of published checkpoints.  What tells them apart is in config.py; the parts are
+in attention.py, rotary.py, moe.py and gated_delta.py.  Not for: training, nor for images.
+Source: Touvron et al. 2023 (LLaMA 2), Jiang et al. 2023 (Mistral), the Qwen2, Qwen3 and Qwen3-Next reports.
 """
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Callable, Iterable, Iterator, Sequence
+from typing import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from minivt import Tensor, Variable, arange, einsum, jit, nn, where, zeros
-from minivt.errors import BoundsError, LoadError
-from minivt.models.gguf import GGUF, GGUFTensor
-from minivt.models.quantization import FORMATS, dequantise
-
-# New tokens per program: each size compiles once.  A prompt runs in the largest that it fills, its rest padded.
-CHUNKS = (1, 16, 128)
-MATRIX, VECTOR = tuple(FORMATS), ("F32",)       # formats allowed for weights of two axes and of one
-
-
-@dataclass(frozen=True)
-class Config:
-    """Sizes and constants of a decoder; `context` is the longest sequence it was trained for."""
-
-    vocabulary: int
-    width: int
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    context: int
-    rope_theta: float
-    eps: float
-
-    @classmethod
-    def from_gguf(cls, file: GGUF) -> Config:
-        """Errors: LoadError for another architecture, a key that is missing, or sizes that do not fit together."""
-        architecture = file.field("general.architecture", str)
-        if architecture != "llama":
-            raise LoadError(f'{file.path.name}: architecture "{architecture}" is not supported, "llama" is')
-        width, heads = positive(file, "llama.embedding_length"), positive(file, "llama.attention.head_count")
-        kv_heads = positive(file, "llama.attention.head_count_kv", heads)
-        head_dim = positive(file, "llama.attention.key_length", width // heads)
-        refuse_unless(file, "llama.attention.head_count", width % heads == 0, f"must divide the width {width}")
-        refuse_unless(file, "llama.attention.head_count_kv", heads % kv_heads == 0, f"must divide the {heads} heads")
-        rotary = positive(file, "llama.rope.dimension_count", head_dim)
-        refuse_unless(file, "llama.rope.dimension_count", rotary == head_dim and head_dim % 2 == 0,
-                      f"must be the head size {head_dim}, and even")
-        scaling = file.field("llama.rope.scaling.type", str, "none")
-        refuse_unless(file, "llama.rope.scaling.type", scaling == "none", 'only "none" is supported')
-        return cls(
-            vocabulary=len(file.field("tokenizer.ggml.tokens", list)), width=width,
-            hidden=positive(file, "llama.feed_forward_length"), layers=positive(file, "llama.block_count"),
-            heads=heads, kv_heads=kv_heads, head_dim=head_dim, context=positive(file, "llama.context_length"),
-            rope_theta=file.field("llama.rope.freq_base", float, 10000.0),
-            eps=file.field("llama.attention.layer_norm_rms_epsilon", float))
-
-    def cache_bytes(self, context: int) -> int:
-        """Bytes of float32 keys and values for sequences of `context` tokens."""
-        return 2 * 4 * self.layers * self.kv_heads * self.head_dim * capacity(context)
-
-
-def positive(file: GGUF, key: str, default: int | None = None) -> int:
-    value = file.field(key, int, default)
-    if value < 1:
-        raise LoadError(f'{file.path.name}: metadata "{key}" is {value}, at least 1 is needed')
-    return value
-
-
-def refuse_unless(file: GGUF, key: str, holds: bool, rule: str) -> None:
-    if not holds:
-        raise LoadError(f'{file.path.name}: metadata "{key}" is {file.metadata.get(key)!r}, {rule}')
-
-
-def capacity(context: int) -> int:
-    """Rows of the cache: the context, and room for the padding of a last chunk."""
-    return context + max(CHUNKS) - 1
-
-
-class Weights:
-    """A file's tensors, taken one by one; every one must be asked for once, in the shape that the sizes ask."""
-
-    def __init__(self, file: GGUF):
-        self.file, self.left = file, dict(file.tensors)
-
-    def take(self, name: str, shape: tuple[int, ...], formats: tuple[str, ...]) -> GGUFTensor:
-        """Errors: LoadError for a tensor missing, of wrong shape, or of wrong format."""
-        if name not in self.left:
-            raise LoadError(f'{self.file.path.name}: tensor "{name}" is missing, shape {shape} is needed')
-        tensor = self.left.pop(name)
-        if tensor.shape != shape:
-            raise LoadError(f'{self.file.path.name}: tensor "{name}" has shape {tensor.shape}, '
-                            f"the metadata asks {shape}")
-        if tensor.format not in formats:
-            raise LoadError(f'{self.file.path.name}: tensor "{name}" has dtype {tensor.format}, '
-                            f"allowed are {', '.join(formats)}")
-        return tensor
-
-    def finish(self) -> None:
-        """Errors: LoadError where a tensor was not asked for."""
-        if self.left:
-            raise LoadError(f'{self.file.path.name}: tensor "{next(iter(self.left))}" is unaccounted for: '
-                            "a llama decoder has none of this name")
-
-
-class Linear:
-    """y = x Wᵀ with W packed as in the file: (..., columns) float32 to (..., rows)."""
-
-    def __init__(self, weights: Weights, name: str, rows: int, columns: int):
-        tensor = weights.take(name, (rows, columns), MATRIX)
-        self.weight, self.format = Tensor(tensor.data), tensor.format
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return x @ dequantise(self.weight, self.format).T
-
-    def rows(self, ids: Tensor) -> Tensor:
-        """W[ids]: (tokens,) integers to (tokens, columns) float32; reads these rows only."""
-        return dequantise(self.weight[ids], self.format)
-
-
-def rms_norm(weights: Weights, name: str, config: Config) -> nn.RMSNorm:
-    norm = nn.RMSNorm(config.width, config.eps)
-    norm.weight = Tensor(weights.take(name, (config.width,), VECTOR).data)
-    return norm
-
-
-class Rotary:
-    """Turns adjacent pairs of a head's elements by angles that grow with the position (Su et al. 2021).
-
-    The angles of every position are tabulated in float64, so no large sine is taken in float32.
-    """
-
-    def __init__(self, config: Config, positions: int):
-        exponent = np.arange(0, config.head_dim, 2) / config.head_dim
-        angles = np.arange(positions)[:, None] * config.rope_theta ** -exponent          # (positions, head_dim / 2)
-        self.cos, self.sin = (Tensor(f(angles).astype(np.float32)) for f in (np.cos, np.sin))
-
-    def __call__(self, x: Tensor, start: Variable) -> Tensor:
-        tokens, heads, dim = x.shape                                          # (new tokens, heads, head_dim)
-        cos, sin = (table[start:start + tokens].reshape(tokens, 1, dim // 2, 1) for table in (self.cos, self.sin))
-        pairs = x.reshape(tokens, heads, dim // 2, 2)
-        sign = (arange(2) * 2 - 1).cast(x.dtype)                              # (a, b) -> (-b, a)
-        return (pairs * cos + pairs.flip(-1) * sign * sin).reshape(tokens, heads, dim)
-
-
-class KVCache:
-    """Keys and values of one layer for the positions so far: (kv_heads, positions, head_dim) each."""
-
-    def __init__(self, config: Config, context: int):
-        shape = config.kv_heads, capacity(context), config.head_dim
-        self.keys, self.values = zeros(shape), zeros(shape)
-
-    def append(self, k: Tensor, v: Tensor, start: Variable) -> tuple[Tensor, Tensor]:
-        """Store k and v, (new tokens, kv_heads, head_dim), from position `start` on; all up to the last new one."""
-        end = start + k.shape[0]
-        self.keys[:, start:end] = k.transpose(0, 1)
-        self.values[:, start:end] = v.transpose(0, 1)
-        return self.keys[:, :end], self.values[:, :end]
-
-
-class Attention:
-    """Grouped-query attention over the cache (Ainslie et al. 2023)."""
-
-    def __init__(self, weights: Weights, block: str, config: Config, rotary: Rotary, context: int):
-        self.heads, self.kv_heads, self.head_dim = config.heads, config.kv_heads, config.head_dim
-        wide, narrow = config.heads * config.head_dim, config.kv_heads * config.head_dim
-        self.wq = Linear(weights, f"{block}.attn_q.weight", wide, config.width)
-        self.wk = Linear(weights, f"{block}.attn_k.weight", narrow, config.width)
-        self.wv = Linear(weights, f"{block}.attn_v.weight", narrow, config.width)
-        self.wo = Linear(weights, f"{block}.attn_output.weight", config.width, wide)
-        self.rotary, self.cache = rotary, KVCache(config, context)
-
-    def __call__(self, x: Tensor, start: Variable) -> Tensor:
-        T, G, D = x.shape[0], self.kv_heads, self.head_dim
-        q = self.rotary(self.wq(x).reshape(T, self.heads, D), start)
-        k = self.rotary(self.wk(x).reshape(T, G, D), start)
-        k, v = self.cache.append(k, self.wv(x).reshape(T, G, D), start)       # (kv_heads, positions, head_dim)
-        q = q.reshape(T, G, self.heads // G, D)                               # (new tokens, kv_heads, group, head_dim)
-        scores = einsum("tgrd,gsd->grts", q, k) * D ** -0.5
-        visible = arange(k.shape[1]) <= start + arange(T)[:, None]            # (new tokens, positions): causal
-        probs = where(visible, scores, -math.inf).softmax(-1)
-        return self.wo(einsum("grts,gsd->tgrd", probs, v).reshape(T, self.heads * D))
+from minivt import Tensor, Variable, cat, jit
+from minivt.errors import BoundsError
+from minivt.models.attention import CHUNKS, Attention, KVCache, Rows, capacity
+from minivt.models.config import LINEAR, Config
+from minivt.models.gated_delta import GatedDelta
+from minivt.models.gguf import GGUF
+from minivt.models.moe import Mixture
+from minivt.models.rotary import Rotary
+from minivt.models.weights import Linear, Weights, rms_norm
 
 
 class FeedForward:
     """SwiGLU: (silu(x Wgᵀ) · x Wuᵀ) Wdᵀ (Shazeer 2020)."""
 
-    def __init__(self, weights: Weights, block: str, config: Config):
-        self.gate = Linear(weights, f"{block}.ffn_gate.weight", config.hidden, config.width)
-        self.up = Linear(weights, f"{block}.ffn_up.weight", config.hidden, config.width)
-        self.down = Linear(weights, f"{block}.ffn_down.weight", config.width, config.hidden)
+    def __init__(self, weights: Weights, name: str, width: int, hidden: int):
+        self.gate = Linear(weights, f"{name}.gate_proj", hidden, width)
+        self.up = Linear(weights, f"{name}.up_proj", hidden, width)
+        self.down = Linear(weights, f"{name}.down_proj", width, hidden)
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.down(self.gate(x).silu() * self.up(x))
 
 
 class Block:
-    """One layer: x + attention(norm x), then x + feed-forward(norm x)."""
+    """One layer: x + mix(norm x), then x + feed-forward(norm x)."""
 
-    def __init__(self, weights: Weights, number: int, config: Config, rotary: Rotary, context: int):
-        name = f"blk.{number}"
-        self.attention_norm = rms_norm(weights, f"{name}.attn_norm.weight", config)
-        self.attention = Attention(weights, name, config, rotary, context)
-        self.feed_forward_norm = rms_norm(weights, f"{name}.ffn_norm.weight", config)
-        self.feed_forward = FeedForward(weights, name, config)
+    def __init__(self, weights: Weights, number: int, config: Config, rotary: Rotary, context: int, batch: int,
+                 cache: str):
+        name, width = f"model.layers.{number}", config.width
+        self.attention_norm = rms_norm(weights, f"{name}.input_layernorm", width, config.eps, config.zero_centred)
+        if config.kinds[number] == LINEAR:
+            self.attention = GatedDelta(weights, f"{name}.linear_attn", config, batch)
+        else:
+            self.attention = Attention(weights, name, number, config, rotary, KVCache(config, context, batch, cache))
+        self.feed_forward_norm = rms_norm(weights, f"{name}.post_attention_layernorm", width, config.eps,
+                                          config.zero_centred)
+        if config.sparse[number]:
+            shared = config.experts.shared
+            self.feed_forward = Mixture(weights, f"{name}.mlp", width, config.experts, shared and FeedForward(
+                weights, f"{name}.mlp.shared_expert", width, shared))
+        else:
+            self.feed_forward = FeedForward(weights, f"{name}.mlp", width, config.hidden)
 
-    def __call__(self, x: Tensor, start: Variable) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), start)
+    def __call__(self, x: Tensor, rows: Rows) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), rows)
         return x + self.feed_forward(self.feed_forward_norm(x))
 
 
 class Decoder:
-    """A llama decoder with its cache.
+    """A decoder with its cache, for one sequence or a batch of them.
 
+    source: an open GGUF file, or arrays by name, which need a config.
     context: the longest sequence, prompt and answer together; at most what the model was trained for.
-    progress: wraps the sequence of layers while they load, for a progress bar.
-    Errors: LoadError where file and architecture disagree; BoundsError for the context.
+    progress: wraps the sequence of layers while they load, for a progress bar.  batch: sequences side by side.
+    cache: dtype of keys and values.  Recurrent state is float32: it is small, and rounding it would add up.
+    Errors: LoadError where weights and architecture disagree; BoundsError for the context.
     """
 
-    def __init__(self, file: GGUF, context: int, progress: Callable[[Iterable], Iterable] = iter):
-        self.config = config = Config.from_gguf(file)
+    def __init__(self, source: GGUF | Mapping[str, np.ndarray], context: int,
+                 progress: Callable[[Iterable], Iterable] = iter, *, config: Config | None = None, batch: int = 1,
+                 cache: str = "float16"):
+        self.config = config = config or Config.from_gguf(source)
         check_context(context, config)
-        self.context = context
-        weights, rotary = Weights(file), Rotary(config, capacity(context))
-        self.embedding = Linear(weights, "token_embd.weight", config.vocabulary, config.width)
-        self.blocks = [Block(weights, number, config, rotary, context) for number in progress(range(config.layers))]
-        self.norm = rms_norm(weights, "output_norm.weight", config)
-        tied = "output.weight" not in file.tensors
-        self.head = self.embedding if tied else Linear(weights, "output.weight", config.vocabulary, config.width)
+        self.context, self.batch = context, batch
+        weights, rotary = Weights(source), Rotary(config, context, capacity(context))
+        self.embedding = Linear(weights, "model.embed_tokens", config.vocabulary, config.width)
+        self.blocks = [Block(weights, number, config, rotary, context, batch, cache)
+                       for number in progress(range(config.layers))]
+        self.norm = rms_norm(weights, "model.norm", config.width, config.eps, config.zero_centred)
+        self.head = self.embedding if config.tied else Linear(weights, "lm_head", config.vocabulary, config.width)
+        weights.set_aside((*config.extras, "lm_head.") if config.tied else config.extras)
         weights.finish()
-        self.cached: list[int] = []                                           # the tokens whose keys are in the cache
+        self.cached: list[list[int]] = [[] for _ in range(batch)]             # the tokens that the state has seen
         self.compiling: Callable[[int, int], None] | None = None              # told of kernels done and of all
         self.programs = {size: jit(self.forward, self._compiled) for size in CHUNKS}
 
-    def forward(self, tokens: Tensor, start: Variable, last: Variable) -> Tensor:
-        """Logits after one of the new tokens, while all of them enter the cache.
+    def forward(self, tokens: Tensor, starts: tuple, counts: tuple, last: tuple, reach: Variable) -> Tensor:
+        """Logits after the last new token of each row, while all of them enter the cache.
 
-        tokens: (new tokens,) int32 at positions start, start + 1, ...; last: which of them to answer for.
-        Returns (1, vocabulary) float32.
+        tokens: (batch, new tokens) int32, row b at positions starts[b], starts[b] + 1, ...; counts, last, reach: as in
+        Rows.  Returns (batch, vocabulary) float32.
         """
-        x = self.embedding.rows(tokens)                                       # (new tokens, width)
+        rows = Rows(starts, counts, last, reach)
+        x = self.embedding.rows(tokens)                                       # (batch, new tokens, width)
         for block in self.blocks:
-            x = block(x, start)
-        return self.head(self.norm(x[last:last + 1]))
+            x = block(x, rows)
+        ends = [x[row, end:end + 1] for row, end in enumerate(last)]          # (1, width) each
+        return self.head(self.norm(cat(ends) if len(ends) > 1 else ends[0]))
 
     def _compiled(self, done: int, total: int) -> None:
         if self.compiling is not None:
             self.compiling(done, total)
 
+    def forget(self) -> None:
+        """Begin every row anew."""
+        self.cached = [[] for _ in range(self.batch)]
+
     def compile(self, size: int) -> None:
         """Build the program for chunks of `size` tokens ahead of its first use; `compiling` hears of its kernels."""
-        self.cached.clear()                                                   # it writes to the cache
-        self.run([0] * size, 0, size)
+        self.forget()                                                         # it writes to the cache
+        self.run([[0] * size] * self.batch, size)
 
-    def run(self, tokens: Sequence[int], start: int, size: int) -> np.ndarray:
-        """Logits, (vocabulary,) float32, after the last of at most `size` tokens from position `start` on.
+    def run(self, new: Sequence[Sequence[int]], size: int) -> np.ndarray:
+        """Logits, (batch, vocabulary) float32, after the last of at most `size` new tokens of each row.
 
-        Rows of padding write past the last token, where nothing reads before a later token is written there.
+        A row without new tokens keeps its state and its logits mean nothing.  Rows of padding write past the last
+        token, where nothing reads before a later token is written there.
         """
-        padded = np.zeros(size, np.int32)
-        padded[:len(tokens)] = tokens
-        position = Variable("start", 0, self.context - 1).bind(start)
-        last = Variable("last", 0, size - 1).bind(len(tokens) - 1)
-        return self.programs[size](Tensor(padded), position, last).numpy()[0]
+        padded = np.zeros((self.batch, size), np.int32)
+        for row, tokens in enumerate(new):
+            padded[row, :len(tokens)] = tokens
+        known = [len(tokens) for tokens in self.cached]
+        starts = tuple(Variable(f"start{row}", 0, self.context).bind(n) for row, n in enumerate(known))
+        counts = tuple(Variable(f"count{row}", 0, size).bind(len(tokens)) for row, tokens in enumerate(new))
+        last = tuple(Variable(f"last{row}", 0, size - 1).bind(max(len(tokens) - 1, 0))
+                     for row, tokens in enumerate(new))
+        reach = starts[0] if self.batch == 1 else Variable("reach", 0, self.context).bind(max(known))
+        return self.programs[size](Tensor(padded), starts, counts, last, reach).numpy()
 
     def logits(self, tokens: Sequence[int]) -> np.ndarray:
-        """Logits, (vocabulary,) float32, for what follows `tokens`; what the cache already begins with is not rerun.
+        """Logits, (vocabulary,) float32, for what follows `tokens` in a decoder of one row; see next_logits."""
+        return self.next_logits({0: tokens})[0]
 
-        Errors: BoundsError for no tokens, more than the context, or ids outside the vocabulary.
+    def next_logits(self, rows: Mapping[int, Sequence[int]]) -> dict[int, np.ndarray]:
+        """Logits, (vocabulary,) float32, for what follows the tokens of each row named; other rows wait.
+
+        What the state of a row already begins with is not rerun.
+        Errors: BoundsError for a row outside the batch, no tokens, more than the context, ids outside the vocabulary.
         """
-        self.check(tokens)
-        known = min(common_prefix(self.cached, tokens), len(tokens) - 1)
-        del self.cached[known:]                                               # true also if we are interrupted
-        for size in chunk_sizes(len(tokens) - known):
-            new = tokens[len(self.cached):len(self.cached) + size]
-            logits = self.run(new, len(self.cached), size)
-            self.cached.extend(new)
-        return logits
+        for row, tokens in rows.items():
+            if not 0 <= row < self.batch:
+                raise BoundsError(f"rows: row {row} came, the decoder has rows 0 to {self.batch - 1}")
+            self.check(tokens)
+        for row, tokens in rows.items():
+            del self.cached[row][self._known(row, tokens):]                   # true also if we are interrupted
+        answers: dict[int, np.ndarray] = {}
+        while len(answers) < len(rows):
+            left = {row: tokens[len(self.cached[row]):] for row, tokens in rows.items()}
+            size = chunk_sizes(max(map(len, left.values())))[0]
+            new = [left.get(row, [])[:size] for row in range(self.batch)]
+            logits = self.run(new, size)
+            for row, tokens in enumerate(new):
+                self.cached[row].extend(tokens)
+                if row in rows and len(tokens) == len(left[row]) and row not in answers:
+                    answers[row] = logits[row]
+        return answers
+
+    def _known(self, row: int, tokens: Sequence[int]) -> int:
+        """How many tokens need no rerun; a recurrent state cannot go back, so it begins anew."""
+        seen = len(self.cached[row])
+        known = min(common_prefix(self.cached[row], tokens), len(tokens) - 1)
+        return 0 if LINEAR in self.config.kinds and known < seen else known
 
     def check(self, tokens: Sequence[int]) -> None:
         if not 1 <= len(tokens) <= self.context:
@@ -308,8 +191,8 @@ class Decoder:
 
 
 def check_context(context: int, config: Config) -> None:
-    if not 1 <= context <= config.context:
-        raise BoundsError(f"context: {context} tokens were asked for, the model allows 1 to {config.context}")
+    if not 1 <= context <= config.longest:
+        raise BoundsError(f"context: {context} tokens were asked for, the model allows 1 to {config.longest}")
 
 
 def chunk_sizes(count: int) -> list[int]:

@@ -22,7 +22,7 @@ def tiny():
 
 @pytest.fixture(scope="module")
 def decoder(tiny, tmp_path_factory):
-    return Decoder(open_gguf(tiny.save(tmp_path_factory.mktemp("tiny") / "tiny.gguf")), CONTEXT)
+    return Decoder(open_gguf(tiny.save(tmp_path_factory.mktemp("tiny") / "tiny.gguf")), CONTEXT, cache="float32")
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def expected(tiny, ids):
 @pytest.fixture(autouse=True)
 def forget(request):
     if "decoder" in request.fixturenames:
-        request.getfixturevalue("decoder").cached.clear()
+        request.getfixturevalue("decoder").forget()
 
 
 def assert_equal(logits, expected):
@@ -65,7 +65,7 @@ def test_a_longer_rerun_and_another_beginning(decoder, tiny, ids, expected):
     assert_equal(decoder.logits(ids[:40]), expected[39])
     other = ids[:25] + ids[100:110]
     assert_equal(decoder.logits(other), tiny.logits(other)[-1])
-    assert decoder.cached == other
+    assert decoder.cached == [other]
     assert_equal(decoder.logits(ids[:30]), expected[29])
     assert_equal(decoder.logits(ids[:30]), expected[29])      # all but the last token is known
     assert_equal(decoder.logits(ids[:10]), expected[9])       # shorter than the cache
@@ -80,7 +80,7 @@ def test_compiling_ahead_changes_nothing(decoder, ids, expected):
 
 def test_untied_head(tmp_path, ids):
     tiny = TinyLlama(seed=3, tied=False)
-    decoder = Decoder(open_gguf(tiny.save(tmp_path / "untied.gguf")), 64)
+    decoder = Decoder(open_gguf(tiny.save(tmp_path / "untied.gguf")), 64, cache="float32")
     assert_equal(decoder.logits(ids[:7]), tiny.logits(ids[:7])[-1])
 
 
@@ -132,8 +132,8 @@ def test_a_tensor_missing_of_wrong_shape_or_dtype(tmp_path, name):
 
 def test_a_tensor_of_wrong_dtype(tmp_path):
     tiny = TinyLlama()
-    tiny.tensors["output_norm.weight"] = (1, (WIDTH,), bytes(2 * WIDTH))
-    refuse(tiny, tmp_path, '"output_norm.weight" has dtype F16', "F32")
+    tiny.tensors["output_norm.weight"] = (8, (WIDTH,), bytes(34 * WIDTH // 32))
+    refuse(tiny, tmp_path, '"output_norm.weight" has dtype Q8_0', "F32")
 
 
 @pytest.mark.parametrize("name", ["blk.0.attn_q.bias", "rope_freqs.weight", "blk.2.attn_norm.weight"])
@@ -144,7 +144,7 @@ def test_a_tensor_unaccounted_for(tmp_path, name):
 
 
 @pytest.mark.parametrize("key, value, word", [
-    ("general.architecture", "qwen3", '"qwen3" is not supported'), ("general.architecture", None, "architecture"),
+    ("general.architecture", "gemma3", '"gemma3" is not supported'), ("general.architecture", None, "architecture"),
     ("llama.block_count", None, "block_count"), ("llama.block_count", 0, "block_count"),
     ("llama.block_count", 3, "blk.2"), ("llama.block_count", 1, "blk.1"),
     ("llama.embedding_length", 32, "dimension_count"),
@@ -181,12 +181,14 @@ def test_the_cache_has_room_for_padding():
 
 def test_cache_bytes(tiny, tmp_path, decoder):
     caches = [cache for block in decoder.blocks for cache in vars(block.attention.cache).values()]
-    assert decoder.config.cache_bytes(CONTEXT) == sum(4 * int(np.prod(cache.shape)) for cache in caches)
+    assert decoder.config.cache_bytes(CONTEXT, 4) == sum(4 * int(np.prod(cache.shape)) for cache in caches)
 
 
 def test_config(decoder):
     assert decoder.config == Config(vocabulary=VOCABULARY, width=WIDTH, hidden=96, layers=2, heads=4, kv_heads=2,
-                                    head_dim=16, context=CONTEXT, rope_theta=500.0, eps=0.03125)
+                                    head_dim=16, context=CONTEXT, rope_theta=500.0, eps=0.03125,
+                                    kinds=("full_attention",) * 2, sparse=(False,) * 2, rotary_dim=16, adjacent=True,
+                                    tied=True)
 
 
 def test_common_prefix():

@@ -15,8 +15,9 @@ def decode_step(decoder):
     for block in decoder.blocks:
         block.attention.cache.keys.realize()
         block.attention.cache.values.realize()
-    start, last = Variable("start", 0, decoder.context - 1).bind(0), Variable("last", 0, 0).bind(0)
-    logits = decoder.forward(Tensor(np.zeros(1, np.int32)), start, last)
+    start, last = Variable("start0", 0, decoder.context).bind(0), Variable("last0", 0, 0).bind(0)
+    count = Variable("count0", 0, 1).bind(1)
+    logits = decoder.forward(Tensor(np.zeros((1, 1), np.int32)), (start,), (count,), (last,), start)
     caches = [c for b in decoder.blocks for c in (b.attention.cache.keys, b.attention.cache.values)]
     return [logits.node, *(c.node for c in caches)]
 

@@ -23,7 +23,7 @@ def golden():
 
 @pytest.fixture(scope="module")
 def decoder(small_model):
-    return Decoder(small_model, 1024)
+    return Decoder(small_model, 1024, cache="float32")
 
 
 @pytest.mark.parametrize("number", range(len(PROMPTS)), ids=[prompt["name"] for prompt in PROMPTS])

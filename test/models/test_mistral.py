@@ -1,0 +1,9 @@
+"""mistral against transformers' own model (goldens/families)."""
+import pytest
+
+from families import check
+
+
+@pytest.mark.parametrize("name", ["mistral"])
+def test_prompt_and_cached_steps_equal_the_golden(name):
+    check(name)

@@ -1,0 +1,9 @@
+"""qwen3_5_moe against transformers' own model (goldens/families)."""
+import pytest
+
+from families import check
+
+
+@pytest.mark.parametrize("name", ["qwen3_5_moe"])
+def test_prompt_and_cached_steps_equal_the_golden(name):
+    check(name)
